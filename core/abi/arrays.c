@@ -70,7 +70,8 @@ static clg_status move(clg_array array, uint64_t offset, void *data, uint64_t by
     if (c->fork_count != clg_fork_count())
         status = clg_fail(CLG_FORKED, "[array] got an array from before fork(), expected one made in this process");
     else if (!data && bytes)
-        status = clg_fail(CLG_INVALID_ARGUMENT, "[array] got data NULL, expected %llu bytes", (unsigned long long)bytes);
+        status =
+            clg_fail(CLG_INVALID_ARGUMENT, "[array] got data NULL, expected %llu bytes", (unsigned long long)bytes);
     else if (offset > a->bytes || bytes > a->bytes - offset)
         status = clg_fail(CLG_BUFFER_TOO_SMALL, "[array] got an array of %llu bytes, expected %llu from offset %llu on",
                           (unsigned long long)a->bytes, (unsigned long long)bytes, (unsigned long long)offset);
@@ -86,9 +87,11 @@ static clg_status move(clg_array array, uint64_t offset, void *data, uint64_t by
             if (!code && write) memcpy((char *)a->memory + offset, data, bytes);
             if (!code && !write) memcpy(data, (char *)a->memory + offset, bytes);
         } else {
-            code = write ? cl_write(c->queue, a->mem, offset, bytes, data) : cl_read(c->queue, a->mem, offset, bytes, data);
+            code = write ? cl_write(c->queue, a->mem, offset, bytes, data)
+                         : cl_read(c->queue, a->mem, offset, bytes, data);
         }
-        if (!code && c->host_access == CLG_STAGED) *(write ? &c->counters.bytes_to_device : &c->counters.bytes_to_host) += bytes;
+        if (!code && c->host_access == CLG_STAGED)
+            *(write ? &c->counters.bytes_to_device : &c->counters.bytes_to_host) += bytes;
         pthread_mutex_unlock(&c->mutex);
         clg_turn_end(&c->turns);
         clg_affinity_restore(&affinity);

@@ -34,7 +34,7 @@ enum {
     CLG_INVALID_PROBLEM = 3,  /* the problem text or one of its shapes is invalid */
     CLG_BUFFER_TOO_SMALL = 4,
     CLG_WRONG_DTYPE = 5,
-    CLG_OPENCL_ERROR = 6,  /* the driver refused; the message holds its code */
+    CLG_OPENCL_ERROR = 6, /* the driver refused; the message holds its code */
     CLG_OUT_OF_MEMORY = 7,
     CLG_PLANNER_ERROR = 8, /* the planner could not be started or failed */
     CLG_FORKED = 9         /* OpenCL was used before fork(); this child cannot */
@@ -42,15 +42,15 @@ enum {
 
 enum { CLG_FLOAT32 = 1, CLG_FLOAT16 = 2, CLG_FLOAT64 = 3, CLG_INT32 = 4, CLG_UINT8 = 5 };
 enum { CLG_IN = 1, CLG_OUT = 2, CLG_INOUT = 3 };
-enum { CLG_HOST = 1, CLG_DEVICE = 2, CLG_ARRAY = 3 };          /* what a buffer's handle is */
-enum { CLG_OVERWRITE = 0, CLG_ACCUMULATE = 1, CLG_SKIP = 2 };  /* how an output is written */
+enum { CLG_HOST = 1, CLG_DEVICE = 2, CLG_ARRAY = 3 };         /* what a buffer's handle is */
+enum { CLG_OVERWRITE = 0, CLG_ACCUMULATE = 1, CLG_SKIP = 2 }; /* how an output is written */
 
 /* One argument of a run. Set size to sizeof(clg_buffer). */
 typedef struct clg_buffer {
     uint32_t size;
-    uint32_t kind;   /* of handle: CLG_HOST host pointer, CLG_DEVICE cl_mem, CLG_ARRAY clg_array of the plan's context */
+    uint32_t kind; /* of handle: CLG_HOST host pointer, CLG_DEVICE cl_mem, CLG_ARRAY clg_array of the plan's context */
     uint32_t dtype;
-    uint32_t mode;   /* outputs only; CLG_SKIP: this output is not wanted and handle may be NULL */
+    uint32_t mode; /* outputs only; CLG_SKIP: this output is not wanted and handle may be NULL */
     void *handle;
     uint64_t offset; /* bytes from the start of handle to the first element */
     uint64_t bytes;  /* bytes that may be used from there on */
@@ -72,10 +72,10 @@ typedef struct clg_conv {
     uint32_t size;
     uint32_t direction; /* CLG_FORWARD ... */
     uint32_t dtype;
-    uint32_t ndim;      /* spatial dimensions: 1, 2 or 3 */
+    uint32_t ndim; /* spatial dimensions: 1, 2 or 3 */
     uint64_t batch, in_channels, out_channels, groups;
     uint64_t in[3], kernel[3], stride[3], pad_begin[3], pad_end[3], dilate[3];
-    uint32_t bias;      /* forward only: 1 adds an argument b */
+    uint32_t bias; /* forward only: 1 adds an argument b */
     uint32_t reserved;
 } clg_conv;
 enum { CLG_FORWARD = 1, CLG_BACKWARD_DATA = 2, CLG_BACKWARD_FILTER = 3, CLG_BACKWARD_BIAS = 4 };

@@ -30,12 +30,14 @@ static void context_free(void *object) {
     free(c);
 }
 
-clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context) {
+clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access,
+                             clg_context *context) {
     (void)cl_device;
     if (!context) return clg_fail(CLG_INVALID_ARGUMENT, "[context] got context NULL, expected a place for the handle");
     *context = NULL;
     if (!cl_context || !cl_queue)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[context] got cl_context %p and cl_queue %p, expected both", cl_context, cl_queue);
+        return clg_fail(
+            CLG_INVALID_ARGUMENT, "[context] got cl_context %p and cl_queue %p, expected both", cl_context, cl_queue);
     if (host_access < CLG_RAW_POINTER || host_access > CLG_STAGED)
         return clg_fail(CLG_INVALID_ARGUMENT, "[context] got host_access %u, expected 1 to 3", host_access);
     struct clg_context_s *c = calloc(1, sizeof *c);
@@ -66,8 +68,9 @@ clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, 
 /* The planner answers these two; it runs in Python and ends in clg_context_adopt. */
 static clg_status planned_context(clg_status status, clg_context *context) {
     if (status == CLG_OK && !*context)
-        return clg_fail(CLG_PLANNER_ERROR, "[context] the planner could not be started, expected a Python with clgraft and what it"
-                                           " needs (CLGRAFT_PYTHON names one); stderr has the reason");
+        return clg_fail(CLG_PLANNER_ERROR,
+                        "[context] the planner could not be started, expected a Python with clgraft and what it"
+                        " needs (CLGRAFT_PYTHON names one); stderr has the reason");
     return status;
 }
 
@@ -81,8 +84,9 @@ clg_status clg_context_create_from_cl(void *cl_context, void *cl_device, void *c
     if (!context) return clg_fail(CLG_INVALID_ARGUMENT, "[context] got context NULL, expected a place for the handle");
     *context = NULL;
     if (!cl_context || !cl_device || !cl_queue)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[context] got cl_context %p, cl_device %p, cl_queue %p, expected all three",
-                        cl_context, cl_device, cl_queue);
+        return clg_fail(
+            CLG_INVALID_ARGUMENT, "[context] got cl_context %p, cl_device %p, cl_queue %p, expected all three",
+            cl_context, cl_device, cl_queue);
     return planned_context(clg_py_context_create(NULL, cl_context, cl_device, cl_queue, context), context);
 }
 

@@ -41,8 +41,10 @@ static void copy_past_caches(char *to, const char *from, size_t bytes) {
     memcpy(to, from, head);
     size_t at = head;
     for (; at + 64 <= bytes; at += 64) {
-        __m128i a = _mm_loadu_si128((const __m128i *)(from + at)), b = _mm_loadu_si128((const __m128i *)(from + at + 16));
-        __m128i c = _mm_loadu_si128((const __m128i *)(from + at + 32)), d = _mm_loadu_si128((const __m128i *)(from + at + 48));
+        __m128i a = _mm_loadu_si128((const __m128i *)(from + at)),
+                b = _mm_loadu_si128((const __m128i *)(from + at + 16));
+        __m128i c = _mm_loadu_si128((const __m128i *)(from + at + 32)),
+                d = _mm_loadu_si128((const __m128i *)(from + at + 48));
         _mm_stream_si128((__m128i *)(to + at), a);
         _mm_stream_si128((__m128i *)(to + at + 16), b);
         _mm_stream_si128((__m128i *)(to + at + 32), c);

@@ -63,7 +63,8 @@ clg_status clg_context_reserve(struct clg_context_s *c, uint64_t bytes) {
         while (!made && release_idle(c));
     }
     if (!made) /* plans that need less ask again when they run */
-        return clg_fail(CLG_OUT_OF_MEMORY, "[plan] got no memory for a workspace of %llu bytes", (unsigned long long)bytes);
+        return clg_fail(
+            CLG_OUT_OF_MEMORY, "[plan] got no memory for a workspace of %llu bytes", (unsigned long long)bytes);
     release_workspace(c);
     c->workspace = made;
     c->workspace_bytes = bytes;
@@ -100,7 +101,8 @@ cl_object clg_device_memory(struct clg_context_s *c, uint64_t bytes, int32_t *co
     const uint64_t large = 64u << 20;
     do {
         cl_object mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, code);
-        if (mem && (bytes < large || c->host_access != CLG_STAGED || !(*code = cl_write(c->queue, mem, 0, 1, "")))) return mem;
+        if (mem && (bytes < large || c->host_access != CLG_STAGED || !(*code = cl_write(c->queue, mem, 0, 1, ""))))
+            return mem;
         if (mem) cl_release_mem(mem);
     } while (release_idle(c));
     return NULL;
@@ -111,7 +113,8 @@ cl_object clg_pool_take(struct clg_context_s *c, uint64_t bytes, int32_t *code) 
     clg_pooled *best = NULL; /* the smallest that fits, of at most twice the size */
     for (uint32_t i = 0; i < c->pool_size; i++) {
         clg_pooled *p = &c->pool[i];
-        if (p->mem && !p->busy && p->bytes >= size && p->bytes / 2 <= size && (!best || p->bytes < best->bytes)) best = p;
+        if (p->mem && !p->busy && p->bytes >= size && p->bytes / 2 <= size && (!best || p->bytes < best->bytes))
+            best = p;
     }
     if (best) {
         best->busy = true;

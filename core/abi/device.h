@@ -26,9 +26,9 @@ struct clg_context_s {
     cl_object tickets; /* a cl_mem: the counter of launches whose work-items take numbers */
     clg_pooled *pool;
     uint32_t pool_size;
-    uint64_t generation; /* changes when the context frees memory that kernels may be bound to */
-    bool shared_kernels; /* several plans use one kernel: what its arguments are set to is not known */
-    bool queued;         /* a run has returned whose work may not be finished */
+    uint64_t generation;             /* changes when the context frees memory that kernels may be bound to */
+    bool shared_kernels;             /* several plans use one kernel: what its arguments are set to is not known */
+    bool queued;                     /* a run has returned whose work may not be finished */
     struct clg_transfers *transfers; /* with CLG_STAGED, once host arrays were used */
     clg_counters counters;
     struct clg_runner *runner; /* of asynchronous runs; has a mutex of its own */

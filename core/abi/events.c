@@ -164,7 +164,8 @@ void clg_runner_drain(struct clg_context_s *c) {
 /* A job with copies of the caller's lists, after it in the same memory. */
 static started *keep(const clg_job *job) {
     const size_t count = job->plan->argument_count, scalars = job->plan->scalar_count;
-    started *s = calloc(1, sizeof *s + count * (sizeof *job->buffers + sizeof *job->copies) + scalars * sizeof *job->scalars);
+    started *s =
+        calloc(1, sizeof *s + count * (sizeof *job->buffers + sizeof *job->copies) + scalars * sizeof *job->scalars);
     if (!s) return NULL;
     s->job = *job;
     clg_buffer *buffers = (clg_buffer *)(s + 1);
@@ -242,7 +243,9 @@ clg_status clg_event_wait(clg_event event) {
         while (!e->ran) pthread_cond_wait(&e->changed, &e->mutex);
         pthread_mutex_unlock(&e->mutex);
         int32_t code = e->marker ? cl_wait(&e->marker) : 0;
-        status = e->status ? clg_fail(e->status, "%s", e->message) : code ? clg_cl_fail("clWaitForEvents", code) : CLG_OK;
+        status = e->status ? clg_fail(e->status, "%s", e->message)
+                 : code    ? clg_cl_fail("clWaitForEvents", code)
+                           : CLG_OK;
     }
     clg_handle_return(event);
     return status;

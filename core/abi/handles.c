@@ -32,7 +32,8 @@ static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child);
 unsigned clg_fork_count(void) { return fork_count; }
 
 static void *pack(uint32_t index) {
-    return (void *)(uintptr_t)((uint64_t)slots[index].generation << 32 | (uint64_t)index << 4 | slots[index].kind << 1 | 1u);
+    return (void *)(uintptr_t)((uint64_t)slots[index].generation << 32 | (uint64_t)index << 4 | slots[index].kind << 1 |
+                               1u);
 }
 
 /* Mutex held. The slot's index, or UINT32_MAX. */
@@ -45,7 +46,8 @@ static uint32_t find(const void *handle, uint32_t kind) {
 
 static clg_status refuse(const void *handle, uint32_t kind) {
     static const char *const names[] = {"", "clg_context", "clg_plan", "clg_array", "clg_event"};
-    return clg_fail(CLG_INVALID_HANDLE, "[runtime] got handle %p, expected a live %s of this library", handle, names[kind]);
+    return clg_fail(
+        CLG_INVALID_HANDLE, "[runtime] got handle %p, expected a live %s of this library", handle, names[kind]);
 }
 
 void *clg_handle_new(uint32_t kind, void *object, clg_free_fn release) {

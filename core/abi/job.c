@@ -14,31 +14,35 @@ static clg_status check_buffer(const struct clg_plan_s *p, uint32_t i, const clg
     const clg_argument *a = &p->arguments[i];
     const char *name = p->names[i];
     if (b->size != sizeof *b)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got size %u for %s, expected sizeof(clg_buffer) = %zu", b->size, name, sizeof *b);
+        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got size %u for %s, expected sizeof(clg_buffer) = %zu", b->size,
+                        name, sizeof *b);
     if (b->mode > CLG_SKIP || (b->mode != CLG_OVERWRITE && a->role != CLG_OUT))
         return clg_fail(CLG_INVALID_ARGUMENT, "[run] got mode %u for %s, expected CLG_OVERWRITE%s", b->mode, name,
                         a->role == CLG_OUT ? ", CLG_ACCUMULATE or CLG_SKIP" : " (it is no plain output)");
     if (p->modes && !(p->modes[i] >> b->mode & 1))
-        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got mode %u for %s, expected %s: the plan was made for that", b->mode, name,
-                        p->modes[i] & 1 ? "CLG_OVERWRITE" : "CLG_ACCUMULATE");
+        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got mode %u for %s, expected %s: the plan was made for that",
+                        b->mode, name, p->modes[i] & 1 ? "CLG_OVERWRITE" : "CLG_ACCUMULATE");
     if (b->mode == CLG_SKIP) return CLG_OK;
     if (b->dtype != a->dtype)
         return clg_fail(CLG_WRONG_DTYPE, "[run] got dtype %u for %s, expected %u", b->dtype, name, a->dtype);
     if (b->kind != CLG_HOST && b->kind != CLG_DEVICE && b->kind != CLG_ARRAY)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got kind %u for %s, expected CLG_HOST, CLG_DEVICE or CLG_ARRAY", b->kind, name);
+        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got kind %u for %s, expected CLG_HOST, CLG_DEVICE or CLG_ARRAY",
+                        b->kind, name);
     if (b->bytes < a->bytes)
-        return clg_fail(CLG_BUFFER_TOO_SMALL, "[run] got %llu bytes for %s, expected %llu", (unsigned long long)b->bytes, name,
-                        (unsigned long long)a->bytes);
+        return clg_fail(CLG_BUFFER_TOO_SMALL, "[run] got %llu bytes for %s, expected %llu",
+                        (unsigned long long)b->bytes, name, (unsigned long long)a->bytes);
     if (!b->handle && a->bytes)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got NULL for %s, expected %llu bytes", name, (unsigned long long)a->bytes);
+        return clg_fail(
+            CLG_INVALID_ARGUMENT, "[run] got NULL for %s, expected %llu bytes", name, (unsigned long long)a->bytes);
     uint64_t start = b->kind == CLG_HOST ? (uint64_t)(uintptr_t)b->handle + b->offset : b->offset;
     if (start % clg_dtype_bytes(a->dtype))
-        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got %s at an address or offset of %llu, expected a multiple of %u", name,
-                        (unsigned long long)start, clg_dtype_bytes(a->dtype));
+        return clg_fail(CLG_INVALID_ARGUMENT, "[run] got %s at an address or offset of %llu, expected a multiple of %u",
+                        name, (unsigned long long)start, clg_dtype_bytes(a->dtype));
     return CLG_OK;
 }
 
-static clg_status check_device_buffer(const struct clg_context_s *c, const char *name, const clg_argument *a, const clg_buffer *b) {
+static clg_status check_device_buffer(const struct clg_context_s *c, const char *name, const clg_argument *a,
+                                      const clg_buffer *b) {
     cl_object context = NULL;
     size_t bytes = 0;
     int32_t code = cl_mem_info(b->handle, CL_MEM_CONTEXT_, sizeof context, &context);
@@ -47,8 +51,9 @@ static clg_status check_device_buffer(const struct clg_context_s *c, const char 
     if (context != c->context)
         return clg_fail(CLG_INVALID_ARGUMENT, "[run] got %s from another cl_context, expected one of the plan's", name);
     if (b->offset > bytes || bytes - b->offset < a->bytes)
-        return clg_fail(CLG_BUFFER_TOO_SMALL, "[run] got a cl_mem of %zu bytes and offset %llu for %s, expected %llu bytes", bytes,
-                        (unsigned long long)b->offset, name, (unsigned long long)a->bytes);
+        return clg_fail(
+            CLG_BUFFER_TOO_SMALL, "[run] got a cl_mem of %zu bytes and offset %llu for %s, expected %llu bytes", bytes,
+            (unsigned long long)b->offset, name, (unsigned long long)a->bytes);
     return CLG_OK;
 }
 
@@ -57,15 +62,17 @@ static bool uses_array(const clg_argument *a, const clg_buffer *b) {
 }
 
 /* Takes a reference, which the job keeps. */
-static clg_status acquire_array(const struct clg_plan_s *p, const char *name, const clg_argument *a, void *handle, uint64_t offset) {
+static clg_status acquire_array(const struct clg_plan_s *p, const char *name, const clg_argument *a, void *handle,
+                                uint64_t offset) {
     struct clg_array_s *array = clg_handle_acquire(handle, CLG_KIND_ARRAY);
     if (!array) return CLG_INVALID_HANDLE;
     clg_status status = CLG_OK;
     if (array->context != p->context)
         status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %s from another context, expected one of the plan's", name);
     else if (offset > array->bytes || array->bytes - offset < a->bytes)
-        status = clg_fail(CLG_BUFFER_TOO_SMALL, "[run] got an array of %llu bytes and offset %llu for %s, expected %llu bytes",
-                          (unsigned long long)array->bytes, (unsigned long long)offset, name, (unsigned long long)a->bytes);
+        status = clg_fail(
+            CLG_BUFFER_TOO_SMALL, "[run] got an array of %llu bytes and offset %llu for %s, expected %llu bytes",
+            (unsigned long long)array->bytes, (unsigned long long)offset, name, (unsigned long long)a->bytes);
     if (status) clg_handle_return(handle);
     return status;
 }
@@ -80,7 +87,8 @@ static clg_status acquire_arrays(const clg_job *job) {
         const clg_buffer *b = &job->buffers[i];
         const clg_copy *copy = job->copies && job->copies[i].array ? &job->copies[i] : NULL;
         if (copy && (a->role != CLG_IN || b->kind != CLG_HOST))
-            status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got a copy for %s, expected none: it is no input in host memory", p->names[i]);
+            status = clg_fail(CLG_INVALID_ARGUMENT,
+                              "[run] got a copy for %s, expected none: it is no input in host memory", p->names[i]);
         else if (copy)
             status = acquire_array(p, p->names[i], a, copy->array, 0);
         else if (uses_array(a, b))
@@ -153,7 +161,7 @@ static int32_t bind_pair(clg_bound *bound, cl_object kernel, uint32_t position, 
     bound->object = NULL;
     uint64_t offset = r->offset;
     /* a cl_mem of NULL is legal everywhere; an SVM pointer of NULL is not */
-    int32_t code = !object ? cl_set_arg(kernel, position, sizeof(cl_object), NULL)
+    int32_t code = !object  ? cl_set_arg(kernel, position, sizeof(cl_object), NULL)
                    : r->mem ? cl_set_arg(kernel, position, sizeof r->mem, &r->mem)
                             : cl_set_arg_pointer(kernel, position, r->pointer);
     if (!code) code = cl_set_arg(kernel, position + 1, sizeof offset, &offset);
@@ -161,8 +169,8 @@ static int32_t bind_pair(clg_bound *bound, cl_object kernel, uint32_t position, 
     return code;
 }
 
-static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch, clg_bound *bound, const clg_buffer *buffers,
-                           const double *scalars) {
+static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch, clg_bound *bound,
+                           const clg_buffer *buffers, const double *scalars) {
     const struct clg_context_s *c = p->context;
     const bool raw = c->host_access == CLG_RAW_POINTER;
     uint32_t position = 0;
@@ -184,7 +192,8 @@ static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch,
             if (binding->kind == CLG_BIND_SCALAR) {
                 double wide = scalars[binding->index];
                 float narrow = (float)wide;
-                code = cl_set_arg(launch->kernel, position, binding->bytes, binding->bytes == 8 ? (void *)&wide : (void *)&narrow);
+                code = cl_set_arg(
+                    launch->kernel, position, binding->bytes, binding->bytes == 8 ? (void *)&wide : (void *)&narrow);
             } else if (binding->kind == CLG_BIND_ACCUMULATE) {
                 int32_t accumulate = buffers[binding->index].mode == CLG_ACCUMULATE;
                 if (bound->object != bound || bound->offset != (uint64_t)accumulate) {
@@ -229,7 +238,8 @@ static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, co
             global[d] = launch->global_size[d];
             local[d] = launch->local_size[d];
         }
-        code = cl_launch(c->queue, launch->kernel, launch->dims, global, launch->has_local ? local : NULL, event ? 1 : 0, &event);
+        code = cl_launch(
+            c->queue, launch->kernel, launch->dims, global, launch->has_local ? local : NULL, event ? 1 : 0, &event);
         if (code) return clg_cl_fail("clEnqueueNDRangeKernel", code);
         c->counters.launches++;
         status = clg_transfers_after(p, l, false);
@@ -305,13 +315,15 @@ clg_status clg_job_check(clg_job *job, uint32_t buffer_count, uint32_t scalar_co
     if (!p) return CLG_INVALID_HANDLE;
     clg_status status = CLG_OK;
     if (p->context->fork_count != clg_fork_count())
-        status = clg_fail(CLG_FORKED, "[run] got a plan from before fork(), expected one made in this process: OpenCL does not survive fork()");
+        status = clg_fail(
+            CLG_FORKED,
+            "[run] got a plan from before fork(), expected one made in this process: OpenCL does not survive fork()");
     else if (buffer_count != p->argument_count || (!job->buffers && buffer_count))
-        status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %u buffers at %p, expected %u", buffer_count, (const void *)job->buffers,
-                          p->argument_count);
+        status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %u buffers at %p, expected %u", buffer_count,
+                          (const void *)job->buffers, p->argument_count);
     else if (scalar_count != p->scalar_count || (!job->scalars && scalar_count))
-        status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %u scalars at %p, expected %u", scalar_count, (const void *)job->scalars,
-                          p->scalar_count);
+        status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %u scalars at %p, expected %u", scalar_count,
+                          (const void *)job->scalars, p->scalar_count);
     for (uint32_t i = 0; i < buffer_count && !status; i++) status = check_buffer(p, i, &job->buffers[i]);
     if (!status) status = clg_check_apart(p, job->buffers);
     if (!status) status = acquire_arrays(job);

@@ -47,7 +47,8 @@ typedef cl_object (*cl_create_queue_fn)(cl_object, cl_object, uint64_t, int32_t 
 typedef int32_t (*cl_mem_info_fn)(cl_object, uint32_t, size_t, void *, size_t *);
 #define cl_mem_info(m, name, bytes, value) CL_CALL(m, 20, cl_mem_info_fn)(m, name, bytes, value, NULL)
 #define cl_queue_device(q, device) CL_CALL(q, 12, cl_mem_info_fn)(q, CL_QUEUE_DEVICE_, sizeof *(device), device, NULL)
-#define cl_kernel_references(k, count) CL_CALL(k, 39, cl_mem_info_fn)(k, CL_KERNEL_REFERENCES_, sizeof *(count), count, NULL)
+#define cl_kernel_references(k, count) \
+    CL_CALL(k, 39, cl_mem_info_fn)(k, CL_KERNEL_REFERENCES_, sizeof *(count), count, NULL)
 #define cl_event_status(e, status) CL_CALL(e, 42, cl_mem_info_fn)(e, CL_EVENT_STATUS_, sizeof *(status), status, NULL)
 
 typedef int32_t (*cl_wait_fn)(uint32_t, const cl_object *);
@@ -62,21 +63,25 @@ typedef int32_t (*cl_set_svm_fn)(cl_object, uint32_t, const void *);
 #define cl_set_arg_pointer(k, i, value) CL_CALL(k, 134, cl_set_svm_fn)(k, i, value)
 
 /* waits: none, or one event */
-typedef int32_t (*cl_read_fn)(cl_object, cl_object, uint32_t, size_t, size_t, void *, uint32_t, const cl_object *, cl_object *);
+typedef int32_t (*cl_read_fn)(cl_object, cl_object, uint32_t, size_t, size_t, void *, uint32_t, const cl_object *,
+                              cl_object *);
 #define cl_read(q, m, at, bytes, host) CL_CALL(q, 48, cl_read_fn)(q, m, 1, at, bytes, host, 0, NULL, NULL)
 #define cl_read_after(q, m, at, bytes, host, waits, list, event) \
     CL_CALL(q, 48, cl_read_fn)(q, m, 0, at, bytes, host, waits, (waits) ? (list) : NULL, event)
-typedef int32_t (*cl_write_fn)(cl_object, cl_object, uint32_t, size_t, size_t, const void *, uint32_t, const cl_object *, cl_object *);
+typedef int32_t (*cl_write_fn)(cl_object, cl_object, uint32_t, size_t, size_t, const void *, uint32_t,
+                               const cl_object *, cl_object *);
 #define cl_write(q, m, at, bytes, host) CL_CALL(q, 49, cl_write_fn)(q, m, 1, at, bytes, host, 0, NULL, NULL)
-#define cl_write_after(q, m, at, bytes, host, event) CL_CALL(q, 49, cl_write_fn)(q, m, 0, at, bytes, host, 0, NULL, event)
+#define cl_write_after(q, m, at, bytes, host, event) \
+    CL_CALL(q, 49, cl_write_fn)(q, m, 0, at, bytes, host, 0, NULL, event)
 
-typedef void *(*cl_map_fn)(cl_object, cl_object, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *, int32_t *);
+typedef void *(*cl_map_fn)(cl_object, cl_object, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *,
+                           int32_t *);
 #define cl_map(q, m, flags, bytes, err) CL_CALL(q, 56, cl_map_fn)(q, m, 1, flags, 0, bytes, 0, NULL, NULL, err)
 typedef int32_t (*cl_unmap_fn)(cl_object, cl_object, void *, uint32_t, const void *, void *);
 #define cl_unmap(q, m, p) CL_CALL(q, 58, cl_unmap_fn)(q, m, p, 0, NULL, NULL)
 
-typedef int32_t (*cl_launch_fn)(cl_object, cl_object, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
-                                const cl_object *, cl_object *);
+typedef int32_t (*cl_launch_fn)(cl_object, cl_object, uint32_t, const size_t *, const size_t *, const size_t *,
+                                uint32_t, const cl_object *, cl_object *);
 #define cl_launch(q, k, dims, global, local, waits, list) \
     CL_CALL(q, 59, cl_launch_fn)(q, k, dims, NULL, global, local, waits, (waits) ? (list) : NULL, NULL)
 

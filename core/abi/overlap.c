@@ -20,8 +20,10 @@ clg_status clg_check_apart(const struct clg_plan_s *p, const clg_buffer *buffers
             const clg_argument *other = &p->arguments[i];
             if (i == o || buffers[i].mode == CLG_SKIP || !other->bytes) continue;
             if (overlap(&buffers[o], out->bytes, &buffers[i], other->bytes))
-                return clg_fail(CLG_INVALID_ARGUMENT, "[run] got %s in the memory of %s, expected memory of its own: it is written while %s is read",
-                                p->names[o], p->names[i], p->names[i]);
+                return clg_fail(
+                    CLG_INVALID_ARGUMENT,
+                    "[run] got %s in the memory of %s, expected memory of its own: it is written while %s is read",
+                    p->names[o], p->names[i], p->names[i]);
         }
     }
     return CLG_OK;

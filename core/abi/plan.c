@@ -58,10 +58,13 @@ static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) 
         for (uint32_t b = 0; b < launch->binding_count; b++) {
             const clg_binding *binding = &p->bindings[launch->first_binding + b];
             int32_t code = 0;
-            if (binding->kind == CLG_BIND_CONSTANT) code = cl_set_arg(launch->kernel, position, binding->bytes, &binding->value);
-            if (binding->kind == CLG_BIND_STRUCT) code = cl_set_arg(launch->kernel, position, binding->bytes, constants + binding->value);
+            if (binding->kind == CLG_BIND_CONSTANT)
+                code = cl_set_arg(launch->kernel, position, binding->bytes, &binding->value);
+            if (binding->kind == CLG_BIND_STRUCT)
+                code = cl_set_arg(launch->kernel, position, binding->bytes, constants + binding->value);
             if (binding->kind == CLG_BIND_LOCAL) code = cl_set_arg(launch->kernel, position, binding->value, NULL);
-            if (binding->kind == CLG_BIND_TICKETS) code = cl_set_arg(launch->kernel, position, sizeof p->context->tickets, &p->context->tickets);
+            if (binding->kind == CLG_BIND_TICKETS)
+                code = cl_set_arg(launch->kernel, position, sizeof p->context->tickets, &p->context->tickets);
             if (code) return clg_cl_fail("clSetKernelArg of a constant", code);
             position += binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_WORKSPACE ? 2 : 1;
         }
@@ -72,7 +75,8 @@ static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) 
 static clg_status check_spec(const clg_plan_spec *spec) {
     for (uint32_t w = 0; w < spec->write_count; w++)
         if (spec->writes[w] >= spec->argument_count)
-            return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got a write to buffer %u, expected below %u", spec->writes[w], spec->argument_count);
+            return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got a write to buffer %u, expected below %u", spec->writes[w],
+                            spec->argument_count);
     for (uint32_t l = 0; l < spec->launch_count; l++) {
         const clg_launch *launch = &spec->launches[l];
         if (!launch->kernel || launch->dims < 1 || launch->dims > 3 ||
@@ -81,9 +85,10 @@ static clg_status check_spec(const clg_plan_spec *spec) {
             return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got launch %u malformed", l);
         for (uint32_t b = 0; b < launch->binding_count; b++) {
             const clg_binding *binding = &spec->bindings[launch->first_binding + b];
-            uint32_t limit = binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_ACCUMULATE ? spec->argument_count
-                             : binding->kind == CLG_BIND_SCALAR                                       ? spec->scalar_count
-                                                                                                      : UINT32_MAX;
+            uint32_t limit =
+                binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_ACCUMULATE ? spec->argument_count
+                : binding->kind == CLG_BIND_SCALAR                                       ? spec->scalar_count
+                                                                                         : UINT32_MAX;
             if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_TICKETS || binding->index >= limit ||
                 (binding->kind == CLG_BIND_BUFFER && binding->value > spec->arguments[binding->index].bytes) ||
                 (binding->kind == CLG_BIND_CONSTANT && binding->bytes > sizeof binding->value) ||
@@ -97,7 +102,9 @@ static clg_status check_spec(const clg_plan_spec *spec) {
 
 static bool made_before_fork(const struct clg_context_s *c) {
     if (c->fork_count == clg_fork_count()) return false;
-    clg_fail(CLG_FORKED, "[plan] got a context from before fork(), expected one made in this process: OpenCL does not survive fork()");
+    clg_fail(
+        CLG_FORKED,
+        "[plan] got a context from before fork(), expected one made in this process: OpenCL does not survive fork()");
     return true;
 }
 
@@ -146,7 +153,8 @@ static bool name_arguments(struct clg_plan_s *p, const char *const *names) {
 }
 
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan) {
-    if (!spec || !plan) return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got NULL, expected a spec and a place for the handle");
+    if (!spec || !plan)
+        return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got NULL, expected a spec and a place for the handle");
     *plan = NULL;
     clg_status status = check_spec(spec);
     if (status) return status;
@@ -167,7 +175,8 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->scalar_count = spec->scalar_count;
     p->workspace_bytes = spec->workspace_bytes;
     p->apart = spec->apart != 0;
-    p->description = copy(spec->description ? spec->description : "", strlen(spec->description ? spec->description : "") + 1, 1);
+    p->description =
+        copy(spec->description ? spec->description : "", strlen(spec->description ? spec->description : "") + 1, 1);
     p->label = copy(spec->label ? spec->label : ",", strlen(spec->label ? spec->label : ",") + 1, 1);
     p->arguments = copy(spec->arguments, spec->argument_count, sizeof *spec->arguments);
     p->bindings = copy(spec->bindings, spec->binding_count, sizeof *spec->bindings);
@@ -186,8 +195,8 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->pieces = calloc(2 * count, sizeof *p->pieces);
     p->marks = calloc(count, sizeof *p->marks);
     if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
-        (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved || !p->bound ||
-        !p->pieces || !p->marks || !name_arguments(p, spec->names)) {
+        (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved ||
+        !p->bound || !p->pieces || !p->marks || !name_arguments(p, spec->names)) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
@@ -223,20 +232,25 @@ clg_status clg_plan_create_conv(clg_context context, const clg_conv *d, clg_plan
     static const char *const directions[] = {"forward", "backward_data", "backward_filter", "backward_bias"};
     static const char *const dtypes[] = {"f32", "f16", "f64"};
     if (!d || d->size != sizeof *d)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[conv] got size %u, expected sizeof(clg_conv) = %zu", d ? d->size : 0, sizeof *d);
+        return clg_fail(
+            CLG_INVALID_ARGUMENT, "[conv] got size %u, expected sizeof(clg_conv) = %zu", d ? d->size : 0, sizeof *d);
     if (d->direction < CLG_FORWARD || d->direction > CLG_BACKWARD_BIAS)
-        return clg_fail(CLG_INVALID_PROBLEM, "[conv] got direction %u, expected CLG_FORWARD to CLG_BACKWARD_BIAS", d->direction);
+        return clg_fail(
+            CLG_INVALID_PROBLEM, "[conv] got direction %u, expected CLG_FORWARD to CLG_BACKWARD_BIAS", d->direction);
     if (d->dtype < CLG_FLOAT32 || d->dtype > CLG_FLOAT64)
-        return clg_fail(CLG_WRONG_DTYPE, "[conv] got dtype %u, expected CLG_FLOAT32, CLG_FLOAT16 or CLG_FLOAT64", d->dtype);
-    if (d->ndim < 1 || d->ndim > 3) return clg_fail(CLG_INVALID_PROBLEM, "[conv] got ndim %u, expected 1 to 3", d->ndim);
+        return clg_fail(
+            CLG_WRONG_DTYPE, "[conv] got dtype %u, expected CLG_FLOAT32, CLG_FLOAT16 or CLG_FLOAT64", d->dtype);
+    if (d->ndim < 1 || d->ndim > 3)
+        return clg_fail(CLG_INVALID_PROBLEM, "[conv] got ndim %u, expected 1 to 3", d->ndim);
     char text[1024];
-    int n = snprintf(text, sizeof text, "conv %s %s n%llu ic%llu oc%llu g%llu", directions[d->direction - 1], dtypes[d->dtype - 1],
-                     (unsigned long long)d->batch, (unsigned long long)d->in_channels, (unsigned long long)d->out_channels,
-                     (unsigned long long)d->groups);
+    int n = snprintf(text, sizeof text, "conv %s %s n%llu ic%llu oc%llu g%llu", directions[d->direction - 1],
+                     dtypes[d->dtype - 1], (unsigned long long)d->batch, (unsigned long long)d->in_channels,
+                     (unsigned long long)d->out_channels, (unsigned long long)d->groups);
     for (uint32_t i = 0; i < d->ndim; i++) {
         char a = "dhw"[3 - d->ndim + i];
-        n += snprintf(text + n, sizeof text - n, " i%c%llu k%c%llu s%c%llu p%c%llu q%c%llu d%c%llu", a, (unsigned long long)d->in[i], a,
-                      (unsigned long long)d->kernel[i], a, (unsigned long long)d->stride[i], a, (unsigned long long)d->pad_begin[i], a,
+        n += snprintf(text + n, sizeof text - n, " i%c%llu k%c%llu s%c%llu p%c%llu q%c%llu d%c%llu", a,
+                      (unsigned long long)d->in[i], a, (unsigned long long)d->kernel[i], a,
+                      (unsigned long long)d->stride[i], a, (unsigned long long)d->pad_begin[i], a,
                       (unsigned long long)d->pad_end[i], a, (unsigned long long)d->dilate[i]);
     }
     if (d->bias) snprintf(text + n, sizeof text - n, " b1");
@@ -250,7 +264,8 @@ clg_status clg_plan_describe(clg_plan plan, char *text, size_t bytes) {
     if (!p) return CLG_INVALID_HANDLE;
     clg_status status = CLG_OK;
     if (!text || !bytes)
-        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got text %p of %zu bytes, expected room for text", (void *)text, bytes);
+        status = clg_fail(
+            CLG_INVALID_ARGUMENT, "[plan] got text %p of %zu bytes, expected room for text", (void *)text, bytes);
     else
         snprintf(text, bytes, "%s", p->description);
     clg_handle_drop(p);
@@ -284,7 +299,8 @@ clg_status clg_plan_argument(clg_plan plan, uint32_t index, clg_argument *argume
         status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument size %u, expected sizeof(clg_argument) = %zu",
                           argument ? argument->size : 0, sizeof *argument);
     else if (index >= p->argument_count)
-        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument index %u, expected below %u", index, p->argument_count);
+        status =
+            clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument index %u, expected below %u", index, p->argument_count);
     else
         *argument = p->arguments[index];
     clg_handle_drop(p);
@@ -296,9 +312,11 @@ clg_status clg_plan_argument_name(clg_plan plan, uint32_t index, char *text, siz
     if (!p) return CLG_INVALID_HANDLE;
     clg_status status = CLG_OK;
     if (!text || !bytes)
-        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got text %p of %zu bytes, expected room for text", (void *)text, bytes);
+        status = clg_fail(
+            CLG_INVALID_ARGUMENT, "[plan] got text %p of %zu bytes, expected room for text", (void *)text, bytes);
     else if (index >= p->argument_count)
-        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument index %u, expected below %u", index, p->argument_count);
+        status =
+            clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument index %u, expected below %u", index, p->argument_count);
     else
         snprintf(text, bytes, "%s", p->names[index]);
     clg_handle_drop(p);
@@ -310,7 +328,8 @@ clg_status clg_graph_create(clg_context context, const char *text, const clg_gra
     *plan = NULL;
     if (!text) return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got text NULL, expected the lines of a graph");
     if (options && options->size != sizeof *options)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got size %u, expected sizeof(clg_graph_options) = %zu", options->size, sizeof *options);
+        return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got size %u, expected sizeof(clg_graph_options) = %zu",
+                        options->size, sizeof *options);
     struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
     if (!c) return CLG_INVALID_HANDLE;
     clg_status status = made_before_fork(c) ? CLG_FORKED : clg_py_graph_create(context, text, options, plan);

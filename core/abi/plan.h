@@ -6,13 +6,13 @@
 
 /* Where an argument of the run lies. */
 typedef struct clg_resolved {
-    void *pointer;   /* raw host pointer, or NULL */
-    cl_object mem;   /* or a cl_mem */
-    uint64_t offset; /* in elements */
-    uint32_t item;   /* bytes of one */
-    uint32_t block;  /* of transfer.c; 0: none */
-    bool wrapped;    /* mem is made for this run */
-    bool foreign;    /* mem is the caller's, who may put another one at the same address */
+    void *pointer;            /* raw host pointer, or NULL */
+    cl_object mem;            /* or a cl_mem */
+    uint64_t offset;          /* in elements */
+    uint32_t item;            /* bytes of one */
+    uint32_t block;           /* of transfer.c; 0: none */
+    bool wrapped;             /* mem is made for this run */
+    bool foreign;             /* mem is the caller's, who may put another one at the same address */
     struct clg_array_s *copy; /* of a host array, kept on the device; or NULL */
     bool current;             /* the copy is up to date: nothing is sent */
 } clg_resolved;
@@ -44,8 +44,8 @@ struct clg_plan_s {
     clg_launch *launches;
     clg_binding *bindings;
     uint32_t *writes;
-    uint8_t *modes;               /* bit m: an output may have mode m */
-    char **names;                 /* in full: an argument's struct may cut its name */
+    uint8_t *modes; /* bit m: an output may have mode m */
+    char **names;   /* in full: an argument's struct may cut its name */
     uint32_t argument_count, launch_count, binding_count, scalar_count;
     bool apart; /* outputs share no memory with other arguments */
     uint64_t workspace_bytes;

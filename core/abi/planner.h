@@ -10,7 +10,7 @@ enum { CLG_RAW_POINTER = 1, CLG_USE_HOST_PTR = 2, CLG_STAGED = 3 };
 
 /* Where a kernel argument's value comes from. */
 enum {
-    CLG_BIND_BUFFER = 1,     /* two kernel arguments: the buffer's base, its ulong offset in elements; value: more bytes */
+    CLG_BIND_BUFFER = 1, /* two kernel arguments: the buffer's base, its ulong offset in elements; value: more bytes */
     CLG_BIND_WORKSPACE = 2,  /* the same pair; value: offset in bytes, index: bytes of an element */
     CLG_BIND_CONSTANT = 3,   /* bytes of value (at most 8) */
     CLG_BIND_SCALAR = 4,     /* scalar number index, as float (bytes 4) or double (bytes 8) */
@@ -48,7 +48,8 @@ typedef struct clg_plan_spec {
     uint64_t workspace_bytes, constant_bytes;
 } clg_plan_spec;
 
-clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);
+clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access,
+                             clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
 uint64_t clg_plan_runs(clg_plan plan); /* how many have succeeded */
 /* What CLGRAFT_VERBOSE asks for (verbose.c). clg_verbose_begin returns the time in milliseconds, or 0 if no line is
@@ -68,7 +69,8 @@ clg_status clg_context_counters(clg_context context, clg_counters *counters);
 /*cdef-end*/
 
 /* Answered by Python (cffi extern "Python"). */
-clg_status clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
+clg_status clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,
+                                 clg_context *context);
 clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
 clg_status clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
 clg_status clg_py_ask(const char *module, const void *question, uint64_t bytes, clg_receive receive, void *with);

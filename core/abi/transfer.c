@@ -29,15 +29,15 @@ typedef struct stream {
     slot slots[SLOTS];
     clg_piece *pieces;
     uint32_t piece_count;
-    uint32_t used;              /* pieces that the launches so far need (down) or have finished (up) */
-    uint32_t copied;            /* pieces whose copies are all started */
+    uint32_t used;   /* pieces that the launches so far need (down) or have finished (up) */
+    uint32_t copied; /* pieces whose copies are all started */
     uint64_t bytes;
-    uint32_t slot_count;        /* of this run */
-    uint32_t filled;            /* slots that copies were started for (down) */
-    uint32_t written;           /* slots that launches have completed (up) */
-    uint32_t mark, mark_count;  /* markers that slots wait for (up) */
-    uint32_t sent, got;         /* slots that the driver has; that were emptied (up) */
-    cl_object on;               /* the queue of this run's transfers */
+    uint32_t slot_count;       /* of this run */
+    uint32_t filled;           /* slots that copies were started for (down) */
+    uint32_t written;          /* slots that launches have completed (up) */
+    uint32_t mark, mark_count; /* markers that slots wait for (up) */
+    uint32_t sent, got;        /* slots that the driver has; that were emptied (up) */
+    cl_object on;              /* the queue of this run's transfers */
 } stream;
 
 struct clg_transfers {
@@ -81,14 +81,20 @@ static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGN
 /* Appends the part of a stream that one argument is. */
 static void append(stream *s, const clg_buffer *b, const clg_argument *a, clg_resolved *r, uint32_t launch) {
     clg_piece *piece = &s->pieces[s->piece_count++];
-    *piece = (clg_piece){.host = (char *)b->handle + b->offset, .bytes = a->bytes, .position = s->bytes, .resolved = r, .launch = launch};
+    *piece = (clg_piece){
+        .host = (char *)b->handle + b->offset,
+        .bytes = a->bytes,
+        .position = s->bytes,
+        .resolved = r,
+        .launch = launch};
     s->bytes += aligned(a->bytes);
 }
 
 enum { NOWHERE, DOWN, UP, BOTH };
 
 static uint32_t way(const struct clg_context_s *c, const clg_argument *a, const clg_buffer *b, const clg_resolved *r) {
-    if (c->host_access != CLG_STAGED || b->kind != CLG_HOST || b->mode == CLG_SKIP || !a->bytes || r->current) return NOWHERE;
+    if (c->host_access != CLG_STAGED || b->kind != CLG_HOST || b->mode == CLG_SKIP || !a->bytes || r->current)
+        return NOWHERE;
     return a->role == CLG_IN ? DOWN : a->role == CLG_INOUT || b->mode == CLG_ACCUMULATE ? BOTH : UP;
 }
 
@@ -100,7 +106,8 @@ static clg_status take_block(struct clg_plan_s *p, uint32_t block, uint64_t byte
     p->blocks[block] = clg_pool_take(p->context, bytes, &code);
     if (p->blocks[block]) return CLG_OK;
     if (code && code != -4 && code != -6 && code != -61) return clg_cl_fail("clCreateBuffer", code);
-    return clg_fail(CLG_OUT_OF_MEMORY, "[run] got no device memory for the arrays of a run (%llu bytes)", (unsigned long long)bytes);
+    return clg_fail(CLG_OUT_OF_MEMORY, "[run] got no device memory for the arrays of a run (%llu bytes)",
+                    (unsigned long long)bytes);
 }
 
 static void add_pieces(struct clg_plan_s *p, const clg_buffer *buffers, bool small, bool up, uint64_t *sizes) {
@@ -125,7 +132,8 @@ static void add_pieces(struct clg_plan_s *p, const clg_buffer *buffers, bool sma
 
 static void begin_stream(stream *s, clg_piece *pieces) {
     s->pieces = pieces;
-    s->piece_count = s->used = s->copied = s->filled = s->written = s->mark = s->mark_count = s->sent = s->got = s->slot_count = 0;
+    s->piece_count = s->used = s->copied = s->filled = s->written = s->mark = s->mark_count = s->sent = s->got =
+        s->slot_count = 0;
     s->bytes = 0;
 }
 
@@ -213,7 +221,8 @@ static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool 
         char *host = piece->host + (from - piece->position), *pinned = k->memory + (from - begin);
         clg_copy_start(t->copier, up ? host : pinned, up ? pinned : host, to - from, &k->pending);
     }
-    while (s->copied < s->piece_count && s->pieces[s->copied].position + aligned(s->pieces[s->copied].bytes) <= end) s->copied++;
+    while (s->copied < s->piece_count && s->pieces[s->copied].position + aligned(s->pieces[s->copied].bytes) <= end)
+        s->copied++;
 }
 
 /* Hands a slot to the driver, on the way up after an event or NULL: one command for each range of the device's
@@ -242,7 +251,8 @@ static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number,
         bool final = i >= s->piece_count || s->pieces[i].position >= end;
         cl_object *event = final ? &k->event : NULL;
         char *pinned = k->memory + (from - begin);
-        int32_t code = up ? cl_read_after(s->on, first->resolved->mem, from + shift, to - from, pinned, after ? 1 : 0, after, event)
+        int32_t code = up ? cl_read_after(s->on, first->resolved->mem, from + shift, to - from, pinned, after ? 1 : 0,
+                                          after, event)
                           : cl_write_after(s->on, first->resolved->mem, from + shift, to - from, pinned, event);
         if (code) return clg_cl_fail(up ? "clEnqueueReadBuffer" : "clEnqueueWriteBuffer", code);
     }
@@ -352,7 +362,8 @@ clg_status clg_transfers_after(struct clg_plan_s *p, uint32_t launch, bool last)
     if (s->slot_count <= 1 && !last) return CLG_OK; /* it goes in line with the kernels */
     clg_status status = send_up(p, s->written, false);
     while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) s->used++;
-    uint32_t written = last || s->used == s->piece_count ? s->slot_count : (uint32_t)(s->pieces[s->used].position / SLOT);
+    uint32_t written =
+        last || s->used == s->piece_count ? s->slot_count : (uint32_t)(s->pieces[s->used].position / SLOT);
     if (!status && written > s->written && s->on != c->queue) {
         clg_mark *mark = &p->marks[s->mark_count];
         *mark = (clg_mark){NULL, written};
@@ -378,7 +389,8 @@ clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {
         for (uint32_t i = 0; i < p->argument_count; i++) {
             const clg_argument *a = &p->arguments[i];
             uint32_t to = p->resolved[i].block;
-            if (to == DOWN || to == BOTH || (p->resolved[i].copy && !p->resolved[i].current)) c->counters.bytes_to_device += a->bytes;
+            if (to == DOWN || to == BOTH || (p->resolved[i].copy && !p->resolved[i].current))
+                c->counters.bytes_to_device += a->bytes;
             if (to == UP || to == BOTH) c->counters.bytes_to_host += a->bytes;
         }
     } else { /* nothing may still use the pinned memory, or the caller's */

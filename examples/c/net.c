@@ -16,17 +16,19 @@ static const char *const names[PARAMETERS] = {"w0", "b0", "w1", "b1"};
 static const size_t sizes[PARAMETERS] = {36, 4, 768, 3};
 
 /* The net as text: a problem a line, values by name. The loss is the sum of squared differences from the targets. */
-static const char *const inference = "input x[16,1,8,8] w0[4,1,3,3] b0[4] w1[3,256] b1[3]\n"
-                                     "a = x w0 b0 | conv forward n16 ic1 ih8 iw8 oc4 kh3 kw3 ph1 pw1 b1\n"
-                                     "h = a | pointwise x0[16,4,8,8] : y0 = x0 > 0 ? x0 : 0;\n"
-                                     "y = h w1 b1 | dense forward n16 i256 o3 b1\n"
-                                     "output y\n";
-static const char *const training = "input x[16,1,8,8] w0[4,1,3,3] b0[4] w1[3,256] b1[3] t[16,3]\n"
-                                    "a = x w0 b0 | conv forward n16 ic1 ih8 iw8 oc4 kh3 kw3 ph1 pw1 b1\n"
-                                    "h = a | pointwise x0[16,4,8,8] : y0 = x0 > 0 ? x0 : 0;\n"
-                                    "y = h w1 b1 | dense forward n16 i256 o3 b1\n"
-                                    "loss = y t | pointwise x0[16,3] x1[16,3] y0=sum : y0 = (x0 - x1) * (x0 - x1);\n"
-                                    "output loss\n";
+static const char *const inference =
+    "input x[16,1,8,8] w0[4,1,3,3] b0[4] w1[3,256] b1[3]\n"
+    "a = x w0 b0 | conv forward n16 ic1 ih8 iw8 oc4 kh3 kw3 ph1 pw1 b1\n"
+    "h = a | pointwise x0[16,4,8,8] : y0 = x0 > 0 ? x0 : 0;\n"
+    "y = h w1 b1 | dense forward n16 i256 o3 b1\n"
+    "output y\n";
+static const char *const training =
+    "input x[16,1,8,8] w0[4,1,3,3] b0[4] w1[3,256] b1[3] t[16,3]\n"
+    "a = x w0 b0 | conv forward n16 ic1 ih8 iw8 oc4 kh3 kw3 ph1 pw1 b1\n"
+    "h = a | pointwise x0[16,4,8,8] : y0 = x0 > 0 ? x0 : 0;\n"
+    "y = h w1 b1 | dense forward n16 i256 o3 b1\n"
+    "loss = y t | pointwise x0[16,3] x1[16,3] y0=sum : y0 = (x0 - x1) * (x0 - x1);\n"
+    "output loss\n";
 
 static void must(clg_status status, const char *what) {
     if (status == CLG_OK) return;
@@ -126,7 +128,8 @@ int main(int argc, char **argv) {
     known *parameters = all + count;
     for (int p = 0; p < PARAMETERS; p++) {
         all[count] = on_host(names[p], values[p], sizes[p]);
-        must(clg_array_create(context, sizes[p] * sizeof(float), &all[count].copy.array), "clg_array_create for a copy");
+        must(
+            clg_array_create(context, sizes[p] * sizeof(float), &all[count].copy.array), "clg_array_create for a copy");
         all[count++].copy.version = 1;
     }
 

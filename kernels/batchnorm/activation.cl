@@ -49,9 +49,9 @@ VALUE flow(const VALUE dy, const VALUE norm SCALARS(SCALAR_LAST)) {
 #endif
 #ifdef ACTIVATE
 #define KEPT_OUTPUTS OUTPUT_OF(real, shift), OUTPUT_OF(real, scale), OUTPUT_OF(real, offset),
-#define PUT_KEPT(middle, factor, level) \
-    PUT_VALUE(real, shift, channel, middle)   \
-    PUT_VALUE(real, scale, channel, factor)   \
+#define PUT_KEPT(middle, factor, level)     \
+    PUT_VALUE(real, shift, channel, middle) \
+    PUT_VALUE(real, scale, channel, factor) \
     PUT_VALUE(real, offset, channel, level)
 #else
 #define KEPT_OUTPUTS

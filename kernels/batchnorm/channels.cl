@@ -59,14 +59,13 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
 
 #else
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var), KEPT_INPUTS
-    OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels, const int pixels,
-    const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
+    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels,
+    const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
     const uint channel = get_group_id(0);
     OPEN_ROWS
-    const bool quads =
-        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
 #if WARPS
     const real gain = LOAD(OPEN(gamma), channel) * inverse;  // read while x arrives

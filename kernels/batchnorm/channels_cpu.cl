@@ -21,13 +21,13 @@
 
 #define BLOCK 64  // vectors that are summed before their sum is added to others
 
-#define CHANNELS                                                                              \
-    const long whole = pixels / VL * VL, rest = pixels - VL;                                  \
-    const int again = (int)(whole - rest);                                                    \
-    real numbers[VL];                                                                         \
-    for (int i = 0; i < VL; i++) numbers[i] = i;                                              \
-    const realv lanes = GET(numbers, 0);                                                      \
-    const int first_channel = get_global_id(0) * item_channels;                               \
+#define CHANNELS                                                \
+    const long whole = pixels / VL * VL, rest = pixels - VL;    \
+    const int again = (int)(whole - rest);                      \
+    real numbers[VL];                                           \
+    for (int i = 0; i < VL; i++) numbers[i] = i;                \
+    const realv lanes = GET(numbers, 0);                        \
+    const int first_channel = get_global_id(0) * item_channels; \
     for (int channel = first_channel; channel < min(first_channel + item_channels, channels); channel++)
 
 #define ROW(image) (((ulong)(image) * channels + channel) * pixels)
@@ -36,12 +36,11 @@
 
 #ifdef PAST_CACHES
 #include "common/past_caches.cl"
-#define OPEN_RESULT(name) \
-    const bool past = ON_VECTORS(OPEN(name) + ROW(image)) && !accumulate_##name;
-#define WRITE_RESULT(name, i, value)                     \
-    if (past)                                            \
-        PAST_stored(OPEN(name) + ROW(image), i, value);  \
-    else                                                 \
+#define OPEN_RESULT(name) const bool past = ON_VECTORS(OPEN(name) + ROW(image)) && !accumulate_##name;
+#define WRITE_RESULT(name, i, value)                    \
+    if (past)                                           \
+        PAST_stored(OPEN(name) + ROW(image), i, value); \
+    else                                                \
         VSTORE(OPEN(name) + ROW(image), i, value);
 #else
 #define OPEN_RESULT(name)
@@ -50,24 +49,24 @@
 #define OLD(name, i) VLOAD(OPEN(name) + ROW(image), i)
 
 // Writes a row of `name`, RESULT(i) from element i on.
-#define WRITE_ROW(name, RESULT)                                             \
-    {                                                                       \
-        OPEN_RESULT(name)                                                   \
-        realv last = 0;                                                     \
-        if (again < VL) last = RESULT(rest);                                \
-        if (accumulate_##name) {                                            \
-            if (again < VL) last += OLD(name, rest);                        \
-            for (long i = 0; i < whole; i += VL) {                          \
-                const realv value = RESULT(i) + OLD(name, i);               \
-                VSTORE(OPEN(name) + ROW(image), i, value);                  \
-            }                                                               \
-        } else {                                                            \
-            for (long i = 0; i < whole; i += VL) {                          \
-                const realv value = RESULT(i);                              \
-                WRITE_RESULT(name, i, value)                                \
-            }                                                               \
-        }                                                                   \
-        if (again < VL) VSTORE(OPEN(name) + ROW(image), rest, last);        \
+#define WRITE_ROW(name, RESULT)                                      \
+    {                                                                \
+        OPEN_RESULT(name)                                            \
+        realv last = 0;                                              \
+        if (again < VL) last = RESULT(rest);                         \
+        if (accumulate_##name) {                                     \
+            if (again < VL) last += OLD(name, rest);                 \
+            for (long i = 0; i < whole; i += VL) {                   \
+                const realv value = RESULT(i) + OLD(name, i);        \
+                VSTORE(OPEN(name) + ROW(image), i, value);           \
+            }                                                        \
+        } else {                                                     \
+            for (long i = 0; i < whole; i += VL) {                   \
+                const realv value = RESULT(i);                       \
+                WRITE_RESULT(name, i, value)                         \
+            }                                                        \
+        }                                                            \
+        if (again < VL) VSTORE(OPEN(name) + ROW(image), rest, last); \
     }
 
 #if MAKES == 1
@@ -135,9 +134,10 @@ SINGLE void batchnorm_channels_cpu_forward(
 
 #else
 SINGLE void batchnorm_channels_cpu_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var), KEPT_INPUTS
-    OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels, const int batch,
-    const int item_channels, const long pixels, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
+    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels,
+    const int batch, const int item_channels, const long pixels, const real share,
+    const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
         const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
         OPEN_KEPT
@@ -177,8 +177,7 @@ SINGLE void batchnorm_channels_cpu_backward(
         if (!dx_base) continue;
         const real slope = inverse * second * share, mean_flow = first * share;
         const real gain = LOAD(OPEN(gamma), channel) * inverse;
-#define GRADIENT(i) \
-    ((FLOWING(VLOAD(dys, i), VLOAD(xs, i)) - mean_flow - (VLOAD(xs, i) - mean_of_x) * slope) * gain)
+#define GRADIENT(i) ((FLOWING(VLOAD(dys, i), VLOAD(xs, i)) - mean_flow - (VLOAD(xs, i) - mean_of_x) * slope) * gain)
         for (int image = 0; image < batch; image++) {
             global const stored *xs = OPEN(x) + ROW(image), *dys = OPEN(dy) + ROW(image);
             WRITE_ROW(dx, GRADIENT)

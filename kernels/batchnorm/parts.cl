@@ -39,48 +39,48 @@
 #endif
 #define THREE 3
 
-#define OPEN_PART(group)                                                                   \
-    local real firsts[GROUP], seconds[GROUP];                                              \
-    const uint channel = (group) % (uint)channels, part = (group) / (uint)channels;        \
-    const uint begin = part * part_steps, end = min(begin + part_steps, steps);            \
+#define OPEN_PART(group)                                                            \
+    local real firsts[GROUP], seconds[GROUP];                                       \
+    const uint channel = (group) % (uint)channels, part = (group) / (uint)channels; \
+    const uint begin = part * part_steps, end = min(begin + part_steps, steps);     \
     OPEN_ROWS
 #define LAST_FIRST (get_num_groups(0) - 1 - get_group_id(0))
 #define ROUNDS for (uint start = begin; start < end; start += EACH * GROUP)
 
 // From a part's first round, which it reads, the shift; then the sums of what is left of a round.
-#define OPEN_STATISTICS                                                                    \
-    real values[WIDE * EACH], sums[WIDE], squares[WIDE];                                   \
-    WIDTH sums[e] = squares[e] = 0;                                                        \
-    READ_ROUND(values, x, begin, end)                                                      \
-    STEPS {                                                                                \
-        STEP(begin)                                                                        \
-        if (step < end) WIDTH sums[e] += values[WIDE * i + e];                             \
-    }                                                                                      \
-    real first = join_wide(sums), second = 0;                                              \
-    sum_group(&first, &second, firsts, seconds, 0);                                        \
-    const real shift = first / (real)(min(end - begin, (uint)(EACH * GROUP)) * WIDE);      \
+#define OPEN_STATISTICS                                                               \
+    real values[WIDE * EACH], sums[WIDE], squares[WIDE];                              \
+    WIDTH sums[e] = squares[e] = 0;                                                   \
+    READ_ROUND(values, x, begin, end)                                                 \
+    STEPS {                                                                           \
+        STEP(begin)                                                                   \
+        if (step < end) WIDTH sums[e] += values[WIDE * i + e];                        \
+    }                                                                                 \
+    real first = join_wide(sums), second = 0;                                         \
+    sum_group(&first, &second, firsts, seconds, 0);                                   \
+    const real shift = first / (real)(min(end - begin, (uint)(EACH * GROUP)) * WIDE); \
     WIDTH sums[e] = 0;
-#define ADD_STATISTICS(start)                                                              \
-    STEPS {                                                                                \
-        STEP(start)                                                                        \
-        if (step < end) {                                                                  \
-            WIDTH {                                                                        \
-                const real d = values[WIDE * i + e] - shift;                               \
-                sums[e] += d;                                                              \
-                squares[e] = fma(d, d, squares[e]);                                        \
-            }                                                                              \
-        }                                                                                  \
+#define ADD_STATISTICS(start)                                \
+    STEPS {                                                  \
+        STEP(start)                                          \
+        if (step < end) {                                    \
+            WIDTH {                                          \
+                const real d = values[WIDE * i + e] - shift; \
+                sums[e] += d;                                \
+                squares[e] = fma(d, d, squares[e]);          \
+            }                                                \
+        }                                                    \
     }
-#define LEAVE_STATISTICS                                                                   \
-    first = join_wide(sums);                                                               \
-    second = join_wide(squares);                                                           \
-    sum_group(&first, &second, firsts, seconds, 1);                                        \
-    if (LANE == 0) {                                                                       \
-        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;         \
-        const real d = first / (real)((end - begin) * WIDE);                               \
-        to[0] = shift;                                                                     \
-        to[1] = d;                                                                         \
-        to[2] = second - first * d;                                                        \
+#define LEAVE_STATISTICS                                                           \
+    first = join_wide(sums);                                                       \
+    second = join_wide(squares);                                                   \
+    sum_group(&first, &second, firsts, seconds, 1);                                \
+    if (LANE == 0) {                                                               \
+        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE; \
+        const real d = first / (real)((end - begin) * WIDE);                       \
+        to[0] = shift;                                                             \
+        to[1] = d;                                                                 \
+        to[2] = second - first * d;                                                \
     }
 
 // Who joins the sums of a channel's parts: the work-group, or, where shuffles do it without a barrier and a lane has
@@ -88,8 +88,8 @@
 #if WARPS && MAKES >= 5 && TEAM <= WARP
 #define JOIN_LANE (LANE % WARP)
 #define JOIN_LANES WARP
-#define JOIN_SUMS(turn)                                                                    \
-    first = sum_warp(first);                                                               \
+#define JOIN_SUMS(turn)      \
+    first = sum_warp(first); \
     second = sum_warp(second);
 #else
 #define JOIN_LANE LANE
@@ -101,87 +101,87 @@
 // The norm's factor and level for x - middle, from what all parts of the channel left.
 #define OPEN_SCALE const real scale = LOAD(OPEN(gamma), channel), offset = LOAD(OPEN(beta), channel);
 #define PART_COUNT(p) (real)((min((p + 1) * part_steps, steps) - p * part_steps) * WIDE)
-#define JOIN_STATISTICS                                                                    \
-    volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE;\
-    const real middle = of_channel[0];                                                     \
-    first = second = 0;                                                                    \
-    EACH_PART {                                                                            \
-        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1];   \
-        first = fma(PART_COUNT(p), apart, first);                                          \
-    }                                                                                      \
-    JOIN_SUMS(0)                                                                           \
-    const real d = first * share;                                                          \
-    first = 0;                                                                             \
-    EACH_PART {                                                                            \
-        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1] - d;\
-        first += fma(PART_COUNT(p) * apart, apart, of_channel[THREE * p + 2]);             \
-    }                                                                                      \
-    JOIN_SUMS(1)                                                                           \
-    const real spread = first * share, factor = scale / sqrt(spread + eps);                \
-    const real level = offset - d * factor;                                                \
-    if (part == 0 && LANE == 0) {                                                          \
-        PUT_VALUE(stored, mean, channel, middle + d)                                       \
-        PUT_VALUE(stored, var, channel, spread)                                            \
-        PUT_KEPT(middle, factor, level)                                                    \
+#define JOIN_STATISTICS                                                                      \
+    volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE; \
+    const real middle = of_channel[0];                                                       \
+    first = second = 0;                                                                      \
+    EACH_PART {                                                                              \
+        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1];     \
+        first = fma(PART_COUNT(p), apart, first);                                            \
+    }                                                                                        \
+    JOIN_SUMS(0)                                                                             \
+    const real d = first * share;                                                            \
+    first = 0;                                                                               \
+    EACH_PART {                                                                              \
+        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1] - d; \
+        first += fma(PART_COUNT(p) * apart, apart, of_channel[THREE * p + 2]);               \
+    }                                                                                        \
+    JOIN_SUMS(1)                                                                             \
+    const real spread = first * share, factor = scale / sqrt(spread + eps);                  \
+    const real level = offset - d * factor;                                                  \
+    if (part == 0 && LANE == 0) {                                                            \
+        PUT_VALUE(stored, mean, channel, middle + d)                                         \
+        PUT_VALUE(stored, var, channel, spread)                                              \
+        PUT_KEPT(middle, factor, level)                                                      \
     }
 
 // The sums of a part's gradients and of their products with x - mean.
-#define LEAVE_PRODUCTS                                                                     \
-    real first = join_wide(sums), second = join_wide(products);                            \
-    sum_group(&first, &second, firsts, seconds, 0);                                        \
-    if (LANE == 0) {                                                                       \
-        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;         \
-        to[0] = first;                                                                     \
-        to[1] = second;                                                                    \
+#define LEAVE_PRODUCTS                                                             \
+    real first = join_wide(sums), second = join_wide(products);                    \
+    sum_group(&first, &second, firsts, seconds, 0);                                \
+    if (LANE == 0) {                                                               \
+        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE; \
+        to[0] = first;                                                             \
+        to[1] = second;                                                            \
     }
-#define JOIN_PRODUCTS                                                                      \
+#define JOIN_PRODUCTS                                                                        \
     volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE; \
-    first = second = 0;                                                                    \
-    EACH_PART {                                                                            \
-        first += of_channel[THREE * p];                                                    \
-        second += of_channel[THREE * p + 1];                                               \
-    }                                                                                      \
-    JOIN_SUMS(1)                                                                           \
-    second *= inverse;                                                                     \
-    if (part == 0 && LANE == 0) {                                                          \
-        PUT_VALUE(stored, dgamma, channel, second)                                         \
-        PUT_VALUE(stored, dbeta, channel, first)                                           \
-    }                                                                                      \
+    first = second = 0;                                                                      \
+    EACH_PART {                                                                              \
+        first += of_channel[THREE * p];                                                      \
+        second += of_channel[THREE * p + 1];                                                 \
+    }                                                                                        \
+    JOIN_SUMS(1)                                                                             \
+    second *= inverse;                                                                       \
+    if (part == 0 && LANE == 0) {                                                            \
+        PUT_VALUE(stored, dgamma, channel, second)                                           \
+        PUT_VALUE(stored, dbeta, channel, first)                                             \
+    }                                                                                        \
     const real slope = inverse * second * share, mean_flow = first * share;
 
 // A team's group: its number, and the channel and the part that it stands for.
 #define COUNTER volatile global int *const
 #if EMULATED
-#define OPEN_TEAM                                                                          \
-    local real team_firsts[GROUP * TEAM], team_seconds[GROUP * TEAM];                      \
+#define OPEN_TEAM                                                     \
+    local real team_firsts[GROUP * TEAM], team_seconds[GROUP * TEAM]; \
     const uint number = get_group_id(0) * TEAM + IN_TEAM;
 #define MEET_TEAM barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
 #define LEAVE_TEAM
 #else
-#define OPEN_TEAM                                                                          \
-    local real team_firsts[GROUP], team_seconds[GROUP];                                    \
-    local uint taken;                                                                      \
-    if (get_local_id(0) == 0) {                                                            \
-        taken = atomic_inc(tickets);                                                       \
-        if (taken == get_num_groups(0) - 1) atomic_xchg(tickets, 0);                       \
-    }                                                                                      \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                          \
+#define OPEN_TEAM                                                    \
+    local real team_firsts[GROUP], team_seconds[GROUP];              \
+    local uint taken;                                                \
+    if (get_local_id(0) == 0) {                                      \
+        taken = atomic_inc(tickets);                                 \
+        if (taken == get_num_groups(0) - 1) atomic_xchg(tickets, 0); \
+    }                                                                \
+    barrier(CLK_LOCAL_MEM_FENCE);                                    \
     const uint number = taken;
 // The first work-item has written the group's sums.
-#define MEET_TEAM                                                                          \
-    if (get_local_id(0) == 0) {                                                            \
-        COUNTER met = tickets + 1 + channel;                                               \
-        asm volatile(TEAM_FENCE ::: "memory");                                             \
-        atomic_inc(met);                                                                   \
-        while (*met < TEAM) continue;                                                      \
-        asm volatile(TEAM_FENCE ::: "memory");                                             \
-    }                                                                                      \
+#define MEET_TEAM                              \
+    if (get_local_id(0) == 0) {                \
+        COUNTER met = tickets + 1 + channel;   \
+        asm volatile(TEAM_FENCE ::: "memory"); \
+        atomic_inc(met);                       \
+        while (*met < TEAM) continue;          \
+        asm volatile(TEAM_FENCE ::: "memory"); \
+    }                                          \
     barrier(CLK_LOCAL_MEM_FENCE);
 // The last one of the team to leave sets the counter back; nobody waits for that, so it comes after the result.
-#define LEAVE_TEAM                                                                         \
-    if (get_local_id(0) == 0) {                                                            \
-        COUNTER met = tickets + 1 + channel;                                               \
-        if (atomic_inc(met) == 2 * TEAM - 1) atomic_xchg(met, 0);                          \
+#define LEAVE_TEAM                                                \
+    if (get_local_id(0) == 0) {                                   \
+        COUNTER met = tickets + 1 + channel;                      \
+        if (atomic_inc(met) == 2 * TEAM - 1) atomic_xchg(met, 0); \
     }
 #if WARPS
 #define TEAM_FENCE "fence.acq_rel.gpu;"
@@ -189,11 +189,11 @@
 #define TEAM_FENCE "membar.gl;"
 #endif
 #endif
-#define OPEN_TEAM_PART                                                                     \
-    OPEN_TEAM                                                                              \
-    local real *firsts = team_firsts + IN_TEAM * GROUP, *seconds = team_seconds + IN_TEAM * GROUP; \
+#define OPEN_TEAM_PART                                                                                 \
+    OPEN_TEAM                                                                                          \
+    local real *firsts = team_firsts + IN_TEAM * GROUP, *seconds = team_seconds + IN_TEAM * GROUP;     \
     const uint channel = number / TEAM, part = number % TEAM, parts = TEAM, part_steps = EACH * GROUP; \
-    const uint begin = part * part_steps, end = min(begin + part_steps, steps);            \
+    const uint begin = part * part_steps, end = min(begin + part_steps, steps);                        \
     OPEN_ROWS
 
 #if MAKES == 1
@@ -283,13 +283,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_p
 
 #elif MAKES == 4
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var), KEPT_INPUTS
-    OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), TENSOR_OF(const real, partial),
-    const int channels, const int pixels, const uint steps, const uint part_steps, const uint parts, const real share,
-    const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
+    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta),
+    TENSOR_OF(const real, partial), const int channels, const int pixels, const uint steps, const uint part_steps,
+    const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART(LAST_FIRST)
-    const bool quads =
-        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     real values[WIDE * EACH], gradients[WIDE * EACH], first, second;
     if (dx_base) {
         READ_ROUND(values, x, begin, end)
@@ -323,13 +322,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
 
 #else
 kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_teams_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var), KEPT_INPUTS
-    OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), TENSOR_OF(real, partial),
+    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
+    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), TENSOR_OF(real, partial),
     COUNTER tickets, const int channels, const int pixels, const uint steps, const real share,
     const real eps SCALARS(SCALAR_LAST)) {
     OPEN_TEAM_PART
-    const bool quads =
-        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
     const real gain = LOAD(OPEN(gamma), channel) * inverse;
     OPEN_KEPT

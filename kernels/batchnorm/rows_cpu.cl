@@ -36,15 +36,16 @@ void clear(global real *sums, const int channels) {
 
 #ifdef PAST_CACHES
 #include "common/past_caches.cl"
-#define WRITE_ROW(name, at, value)                                                \
-    if (accumulate_##name)                                                        \
-        VSTORE(OPEN(name), at, (value) + VLOAD(OPEN(name), at));                  \
-    else if (ON_VECTORS(OPEN(name) + (at)))                                       \
-        PAST_stored(OPEN(name), at, value);                                       \
-    else                                                                          \
+#define WRITE_ROW(name, at, value)                               \
+    if (accumulate_##name)                                       \
+        VSTORE(OPEN(name), at, (value) + VLOAD(OPEN(name), at)); \
+    else if (ON_VECTORS(OPEN(name) + (at)))                      \
+        PAST_stored(OPEN(name), at, value);                      \
+    else                                                         \
         VSTORE(OPEN(name), at, value);
 #else
-#define WRITE_ROW(name, at, value) VSTORE(OPEN(name), at, accumulate_##name ? (value) + VLOAD(OPEN(name), at) : (value));
+#define WRITE_ROW(name, at, value) \
+    VSTORE(OPEN(name), at, accumulate_##name ? (value) + VLOAD(OPEN(name), at) : (value));
 #endif
 
 #if MAKES == 1
@@ -82,10 +83,11 @@ SINGLE void batchnorm_rows_statistics(CONST_TENSOR(x), TENSOR_OF(real, partial),
 }
 #elif MAKES == 2
 SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), CONST_TENSOR(gamma),
-                                CONST_TENSOR(beta), OUTPUT_OF(stored, mean), OUTPUT_OF(stored, var), KEPT_OUTPUTS
-                                const int channels, const int parts, const long rows, const long part_rows, const real eps) {
+                                CONST_TENSOR(beta), OUTPUT_OF(stored, mean), OUTPUT_OF(stored, var),
+                                KEPT_OUTPUTS const int channels, const int parts, const long rows, const long part_rows,
+                                const real eps) {
     const int channel = get_global_id(0);
-    const real middle = OPEN(partial)[channel];  // the first part's shift: means are close to it, so they keep digits
+    const real middle = OPEN(partial)[channel];   // the first part's shift: means are close to it, so they keep digits
     real known = 0, average = 0, deviations = 0;  // rows so far, their mean - middle, the sum of squares around it
     for (int part = 0; part < parts; part++) {
         global const real *of_part = OPEN(partial) + (long)part * 3 * channels + channel;
@@ -97,7 +99,8 @@ SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, 
         known = all;
     }
     const real variance = deviations / known;
-    const real factor = LOAD(OPEN(gamma), channel) / sqrt(variance + eps), level = LOAD(OPEN(beta), channel) - average * factor;
+    const real factor = LOAD(OPEN(gamma), channel) / sqrt(variance + eps),
+               level = LOAD(OPEN(beta), channel) - average * factor;
     PUT_VALUE(stored, mean, channel, middle + average)
     PUT_VALUE(stored, var, channel, variance)
     PUT_KEPT(middle, factor, level)
@@ -111,7 +114,8 @@ SINGLE void batchnorm_rows_result(CONST_TENSOR(x), TENSOR_OF(const real, vectors
     const long first = get_global_id(0) * item_rows;
     for (long row = first; row < min(first + item_rows, rows); row++) {
         EACH_BLOCK {
-            const realv middle = GET(VECTOR(0), channel), factor = GET(VECTOR(1), channel), level = GET(VECTOR(2), channel);
+            const realv middle = GET(VECTOR(0), channel), factor = GET(VECTOR(1), channel),
+                        level = GET(VECTOR(2), channel);
             const long at = row * channels + channel;
             const realv value = activated((VLOAD(OPEN(x), at) - middle) * factor + level SCALARS(PASS_SCALAR));
             WRITE_ROW(y, at, value)
@@ -121,16 +125,17 @@ SINGLE void batchnorm_rows_result(CONST_TENSOR(x), TENSOR_OF(const real, vectors
 #endif
 
 #ifdef FLOW
-#define OPEN_VECTORS                                                                                       \
-    const realv middle = GET(OPEN(shift), channel), factor = GET(OPEN(scale), channel), level = GET(OPEN(offset), channel);
+#define OPEN_VECTORS                                                                    \
+    const realv middle = GET(OPEN(shift), channel), factor = GET(OPEN(scale), channel), \
+                level = GET(OPEN(offset), channel);
 #else
 #define OPEN_VECTORS
 #endif
 
 #if MAKES == 4
-SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(mean), KEPT_INPUTS
-                                    TENSOR_OF(real, partial), const int channels, const long rows, const long part_rows
-                                    SCALARS(SCALAR_LAST)) {
+SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(mean),
+                                    KEPT_INPUTS TENSOR_OF(real, partial), const int channels, const long rows,
+                                    const long part_rows SCALARS(SCALAR_LAST)) {
     const long first = get_global_id(0) * part_rows, last = min(first + part_rows, rows);
     global real *sums = PART(1), *products = PART(2);
     clear(sums, channels);
@@ -172,14 +177,15 @@ SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_
     VECTOR(2)[channel] = LOAD(OPEN(gamma), channel) * inverse;
 }
 #elif MAKES == 6
-SINGLE void batchnorm_rows_gradient(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(mean), KEPT_INPUTS
-                                    TENSOR_OF(const real, vectors), TENSOR(dx), const int accumulate_dx, const int channels,
-                                    const long rows, const long item_rows SCALARS(SCALAR_LAST)) {
+SINGLE void batchnorm_rows_gradient(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(mean),
+                                    KEPT_INPUTS TENSOR_OF(const real, vectors), TENSOR(dx), const int accumulate_dx,
+                                    const int channels, const long rows, const long item_rows SCALARS(SCALAR_LAST)) {
     const long first = get_global_id(0) * item_rows;
     for (long row = first; row < min(first + item_rows, rows); row++) {
         EACH_BLOCK {
             OPEN_VECTORS
-            const realv flow_mean = GET(VECTOR(0), channel), slope = GET(VECTOR(1), channel), gain = GET(VECTOR(2), channel);
+            const realv flow_mean = GET(VECTOR(0), channel), slope = GET(VECTOR(1), channel),
+                        gain = GET(VECTOR(2), channel);
             const long at = row * channels + channel;
             const realv value = VLOAD(OPEN(x), at), d = value - VLOAD(OPEN(mean), channel);
             const realv result = (FLOWING(VLOAD(OPEN(dy), at), value) - flow_mean - d * slope) * gain;

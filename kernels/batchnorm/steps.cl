@@ -27,23 +27,23 @@
 
 // How a channel lies in its tensor: a row in each image, of `per_row` steps. GROUP steps further on are `column_step`
 // elements of the row and `place_step` of the tensor; where that leaves the row, `next_row` more.
-#define OPEN_ROWS                                                                         \
-    const uint per_row = (uint)pixels / WIDE, column_step = GROUP % per_row * WIDE;       \
-    const INDEX image = (INDEX)channels * (uint)pixels, next_row = image - (uint)pixels;  \
+#define OPEN_ROWS                                                                        \
+    const uint per_row = (uint)pixels / WIDE, column_step = GROUP % per_row * WIDE;      \
+    const INDEX image = (INDEX)channels * (uint)pixels, next_row = image - (uint)pixels; \
     const INDEX place_step = GROUP / per_row * image + column_step;
 #define STEPS _Pragma("unroll") for (int i = 0; i < EACH; i++)
 // A work-item's steps of the round from `start` on, where they lie, and the values that it takes there.
 #define STEP(start) const uint step = (start) + LANE + i * GROUP;
-#define FIRST_PLACE(start)                                                                \
-    const uint first_step = (start) + LANE;                                               \
-    uint column = first_step % per_row * WIDE;                                            \
+#define FIRST_PLACE(start)                     \
+    const uint first_step = (start) + LANE;    \
+    uint column = first_step % per_row * WIDE; \
     INDEX place = first_step / per_row * image + (INDEX)channel * (uint)pixels + column;
-#define NEXT_PLACE                                                                        \
-    column += column_step;                                                                \
-    place += place_step;                                                                  \
-    if (column >= (uint)pixels) {                                                         \
-        column -= (uint)pixels;                                                           \
-        place += next_row;                                                                \
+#define NEXT_PLACE                \
+    column += column_step;        \
+    place += place_step;          \
+    if (column >= (uint)pixels) { \
+        column -= (uint)pixels;   \
+        place += next_row;        \
     }
 // clang-format off
 #define READ_ROUND(to, tensor, start, end)                                                \
@@ -58,22 +58,22 @@
 // clang-format on
 
 // A round that stays in registers: x less its mean, dy the gradient of the norm, and their sums; then dx from both.
-#define SUM_PRODUCTS(start, end)                                                           \
-    real values[WIDE * EACH], gradients[WIDE * EACH], sums[WIDE], products[WIDE];          \
-    WIDTH sums[e] = products[e] = 0;                                                       \
-    READ_ROUND(values, x, start, end)                                                      \
-    READ_ROUND(gradients, dy, start, end)                                                  \
-    STEPS {                                                                                \
-        STEP(start)                                                                        \
-        if (step < (end)) {                                                                \
-            WIDTH {                                                                        \
-                const int at = WIDE * i + e;                                               \
-                gradients[at] = FLOWING(gradients[at], values[at]);                        \
-                values[at] -= mean_of_x;                                                   \
-                sums[e] += gradients[at];                                                  \
-                products[e] = fma(gradients[at], values[at], products[e]);                 \
-            }                                                                              \
-        }                                                                                  \
+#define SUM_PRODUCTS(start, end)                                                  \
+    real values[WIDE * EACH], gradients[WIDE * EACH], sums[WIDE], products[WIDE]; \
+    WIDTH sums[e] = products[e] = 0;                                              \
+    READ_ROUND(values, x, start, end)                                             \
+    READ_ROUND(gradients, dy, start, end)                                         \
+    STEPS {                                                                       \
+        STEP(start)                                                               \
+        if (step < (end)) {                                                       \
+            WIDTH {                                                               \
+                const int at = WIDE * i + e;                                      \
+                gradients[at] = FLOWING(gradients[at], values[at]);               \
+                values[at] -= mean_of_x;                                          \
+                sums[e] += gradients[at];                                         \
+                products[e] = fma(gradients[at], values[at], products[e]);        \
+            }                                                                     \
+        }                                                                         \
     }
 #define WRITE_BACKWARD(start, end)                                                                          \
     FIRST_PLACE(start)                                                                                      \
@@ -88,16 +88,16 @@
     }
 
 // Of a round: y, the activation of the norm.
-#define WRITE_FORWARD(start, end)                                                          \
-    FIRST_PLACE(start)                                                                     \
-    STEPS {                                                                                \
-        STEP(start)                                                                        \
-        if (step < (end)) {                                                                \
-            real results[WIDE];                                                            \
+#define WRITE_FORWARD(start, end)                                                                                \
+    FIRST_PLACE(start)                                                                                           \
+    STEPS {                                                                                                      \
+        STEP(start)                                                                                              \
+        if (step < (end)) {                                                                                      \
+            real results[WIDE];                                                                                  \
             WIDTH results[e] = activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR)); \
-            write_wide(OPEN(y) + place, results, quads, accumulate_y);                     \
-        }                                                                                  \
-        NEXT_PLACE                                                                         \
+            write_wide(OPEN(y) + place, results, quads, accumulate_y);                                           \
+        }                                                                                                        \
+        NEXT_PLACE                                                                                               \
     }
 
 #if WARPS

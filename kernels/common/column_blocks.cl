@@ -12,13 +12,15 @@ void pack_block(global const stored *rows, global real *block, const int count, 
         for (; left > 0 && k + VL <= to; k += VL) {
             realv a[VL], b[VL];
 #pragma unroll
-            for (int i = 0; i < VL; i++) a[i] = i < left ? VLOAD(first, (long)min(i, left - 1) * columns + k) : (realv)(0);
+            for (int i = 0; i < VL; i++)
+                a[i] = i < left ? VLOAD(first, (long)min(i, left - 1) * columns + k) : (realv)(0);
             TRANSPOSE(a, b, VL)
 #pragma unroll
             for (int i = 0; i < VL; i++) STORE_REALS(block + (long)(k + i) * COLS + lane, a[i]);
         }
         for (; k < to; k++) {
-            for (int i = 0; i < VL; i++) block[(long)k * COLS + lane + i] = i < left ? LOAD(first, (long)i * columns + k) : 0;
+            for (int i = 0; i < VL; i++)
+                block[(long)k * COLS + lane + i] = i < left ? LOAD(first, (long)i * columns + k) : 0;
         }
     }
 }

@@ -33,15 +33,14 @@ typedef struct {
     CHANNEL_EXTRAS(EXTRA_PARAMETER) WHOLE_EXTRAS(EXTRA_PARAMETER) EPILOGUE_SCALARS(EXTRA_SCALAR_PARAMETER)
 #define PASS_EXTRA(n) , extra##n##_base, extra##n##_offset
 #define PASS_EXTRA_SCALAR(name) , p_##name
-#define PASS_EPILOGUE_PARAMETERS \
-    CHANNEL_EXTRAS(PASS_EXTRA) WHOLE_EXTRAS(PASS_EXTRA) EPILOGUE_SCALARS(PASS_EXTRA_SCALAR)
+#define PASS_EPILOGUE_PARAMETERS CHANNEL_EXTRAS(PASS_EXTRA) WHOLE_EXTRAS(PASS_EXTRA) EPILOGUE_SCALARS(PASS_EXTRA_SCALAR)
 #define OPEN_EXTRA(n) epilogue.x##n = OPEN(extra##n);
 #define OPEN_EXTRA_SCALAR(name) epilogue.p_##name = p_##name;
-#define OPEN_EPILOGUE            \
-    Epilogue epilogue;           \
-    epilogue.unused = 0;         \
-    CHANNEL_EXTRAS(OPEN_EXTRA)   \
-    WHOLE_EXTRAS(OPEN_EXTRA)     \
+#define OPEN_EPILOGUE          \
+    Epilogue epilogue;         \
+    epilogue.unused = 0;       \
+    CHANNEL_EXTRAS(OPEN_EXTRA) \
+    WHOLE_EXTRAS(OPEN_EXTRA)   \
     EPILOGUE_SCALARS(OPEN_EXTRA_SCALAR)
 #define TAKE_EPILOGUE , const Epilogue epilogue
 #define PASS_EPILOGUE , epilogue

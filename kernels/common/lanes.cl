@@ -25,10 +25,10 @@ void store_some(global stored *p, const long i, const long count, realv value, c
 
 // The same in a tile of which all vectors are there if `full`: a condition that a compiler takes out of loops.
 #define READ(p, i, count, fill) (full ? VLOAD(p, i) : load_some(p, i, count, fill))
-#define WRITE(p, i, count, value, accumulate)              \
-    if (full && !(accumulate))                             \
-        VSTORE(p, i, value);                               \
-    else                                                   \
+#define WRITE(p, i, count, value, accumulate) \
+    if (full && !(accumulate))                \
+        VSTORE(p, i, value);                  \
+    else                                      \
         store_some(p, i, count, value, accumulate);
 
 #if STORAGE == 64
@@ -79,20 +79,21 @@ real sum_of_lanes(const realv value) {
 
 // A row is whole vectors and a last one that overlaps them: its first `again` lanes have been there before. A row of
 // fewer channels than lanes is a last vector alone, whose lanes from `beyond` on are the next row's.
-#define ROWS                                                                                                     \
-    real numbers[VL];                                                                                            \
-    for (int i = 0; i < VL; i++) numbers[i] = i;                                                                 \
-    const realv lanes = GET(numbers, 0);                                                                         \
-    const long whole = channels / VL * VL, last = max(channels - VL, 0L);                                        \
-    const bool tail = whole < channels;                                                                          \
-    const realv again = channels < VL ? -REAL(1.0) : (real)(whole - last), beyond = (real)channels;              \
+#define ROWS                                                                                        \
+    real numbers[VL];                                                                               \
+    for (int i = 0; i < VL; i++) numbers[i] = i;                                                    \
+    const realv lanes = GET(numbers, 0);                                                            \
+    const long whole = channels / VL * VL, last = max(channels - VL, 0L);                           \
+    const bool tail = whole < channels;                                                             \
+    const realv again = channels < VL ? -REAL(1.0) : (real)(whole - last), beyond = (real)channels; \
     for (long row = get_global_id(0) * item_rows; row < min((long)(get_global_id(0) + 1) * item_rows, rows); row++)
 
 // Whether a lane of the last vector is a channel that no whole vector holds.
 #define IS_NEW ((lanes >= again) & (lanes < beyond))
 
 // The last vector of a row; after the last row nothing can be read.
-#define LAST_OF(xs) (row * channels + last + VL <= rows * channels ? VLOAD(xs, last) : load_some(xs, last, channels - last, 0))
+#define LAST_OF(xs) \
+    (row * channels + last + VL <= rows * channels ? VLOAD(xs, last) : load_some(xs, last, channels - last, 0))
 
 #if STORAGE != 16
 #if VL == 16

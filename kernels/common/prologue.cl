@@ -23,10 +23,10 @@ typedef struct {
 #define PASS_PROLOGUE_PARAMETERS PROLOGUE_EXTRAS(PASS_PROLOGUE_EXTRA) PROLOGUE_SCALARS(PASS_PROLOGUE_SCALAR)
 #define OPEN_PROLOGUE_EXTRA(n) prologue.x##n = OPEN(before##n);
 #define OPEN_PROLOGUE_SCALAR(name) prologue.p_##name = p_##name;
-#define OPEN_PROLOGUE                      \
-    Prologue prologue;                     \
-    prologue.unused = 0;                   \
-    PROLOGUE_EXTRAS(OPEN_PROLOGUE_EXTRA)   \
+#define OPEN_PROLOGUE                    \
+    Prologue prologue;                   \
+    prologue.unused = 0;                 \
+    PROLOGUE_EXTRAS(OPEN_PROLOGUE_EXTRA) \
     PROLOGUE_SCALARS(OPEN_PROLOGUE_SCALAR)
 #define TAKE_PROLOGUE , const Prologue prologue
 #define PASS_PROLOGUE , prologue

@@ -24,26 +24,20 @@
 
 // Sets every vector of the sums to `value`.
 #define TILE_SET(sums, value) \
-    TILE_ROWS { \
-        TILE_VECTORS sums[i_][v_] = value; \
-    }
+    TILE_ROWS { TILE_VECTORS sums[i_][v_] = value; }
 
 // Loads the sums from reals whose rows are `pitch` elements apart, or stores them there.
 #define TILE_LOAD(sums, from, pitch) TILE_SET(sums, LOAD_REALS((from) + i_ * (pitch) + v_ * VL))
 #define TILE_STORE(sums, to, pitch) \
-    TILE_ROWS { \
-        TILE_VECTORS STORE_REALS((to) + i_ * (pitch) + v_ * VL, sums[i_][v_]); \
-    }
+    TILE_ROWS { TILE_VECTORS STORE_REALS((to) + i_ * (pitch) + v_ * VL, sums[i_][v_]); }
 
 // Adds one step's products to the sums. `fetch` sets vector_[v_]; `value` is the element of row i_.
 #define TILE_STEP(sums, value, fetch) TILE_STEP_OF(NV, sums, value, fetch)
 // The same for the first `count` vectors alone.
-#define TILE_STEP_OF(count, sums, value, fetch) \
-    realv vector_[NV]; \
-    _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) { \
-        fetch; \
-    } \
-    TILE_ROWS { \
-        const realv value_ = value; \
+#define TILE_STEP_OF(count, sums, value, fetch)                                                                     \
+    realv vector_[NV];                                                                                              \
+    _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) { fetch; }                                                 \
+    TILE_ROWS {                                                                                                     \
+        const realv value_ = value;                                                                                 \
         _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) sums[i_][v_] = fma(value_, vector_[v_], sums[i_][v_]); \
     }

@@ -31,5 +31,4 @@ Share next_item(const Share share, volatile global int *tickets, const int items
 }
 
 #define TICKETS tickets, items, workers
-#define FOR_ITEMS(share) \
-    for (Share share = take_ticket(TICKETS); share.item < items; share = next_item(share, TICKETS))
+#define FOR_ITEMS(share) for (Share share = take_ticket(TICKETS); share.item < items; share = next_item(share, TICKETS))

@@ -20,19 +20,19 @@
 
 // One step on `rows` vectors moves the highest bit of the row number to the lowest of the lane number: log2(rows) steps
 // turn rows x VL elements into VL x rows, in the same number of vectors.
-#define LACE(from, to, rows) \
-    _Pragma("unroll") for (int i_ = 0; i_ < (rows) / 2; i_++) { \
-        to[2 * i_] = LACE_LO(from[i_], from[i_ + (rows) / 2]); \
+#define LACE(from, to, rows)                                       \
+    _Pragma("unroll") for (int i_ = 0; i_ < (rows) / 2; i_++) {    \
+        to[2 * i_] = LACE_LO(from[i_], from[i_ + (rows) / 2]);     \
         to[2 * i_ + 1] = LACE_HI(from[i_], from[i_ + (rows) / 2]); \
     }
 
 // Transposes a, rows x VL, with b as the other buffer; the result is in a.
-#define TRANSPOSE(a, b, rows) \
-    _Pragma("unroll") for (int size_ = 1; size_ < (rows); size_ *= 4) { \
-        LACE(a, b, rows) \
-        if (size_ * 2 < (rows)) { \
-            LACE(b, a, rows) \
-        } else { \
+#define TRANSPOSE(a, b, rows)                                                    \
+    _Pragma("unroll") for (int size_ = 1; size_ < (rows); size_ *= 4) {          \
+        LACE(a, b, rows)                                                         \
+        if (size_ * 2 < (rows)) {                                                \
+            LACE(b, a, rows)                                                     \
+        } else {                                                                 \
             _Pragma("unroll") for (int i_ = 0; i_ < (rows); i_++) a[i_] = b[i_]; \
-        } \
+        }                                                                        \
     }

@@ -12,14 +12,14 @@
 #define CHANNELS const int in_channels, const int out_channels, const int groups
 
 // Elements of one plane of x, of y, and of w.
-#define PLANES \
+#define PLANES                                                               \
     const long source = (long)grid.source_d * grid.source_h * grid.source_w; \
-    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w; \
-    const long taps = (long)grid.taps_d * grid.taps_h * grid.taps_w; \
+    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;       \
+    const long taps = (long)grid.taps_d * grid.taps_h * grid.taps_w;         \
     const long inner = in_channels / groups, outer = out_channels / groups;
 
-kernel void conv_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
-                         CHANNELS, const Grid grid EPILOGUE_PARAMETERS) {
+kernel void conv_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
+                         const int accumulate, CHANNELS, const Grid grid EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     PLANES
     global stored *ys = OPEN(y);

@@ -37,9 +37,9 @@
 #define TILE_W 16  // work-items along and across the rows of a tile
 #define TILE_H 8
 #define ITEM_PIXELS 4  // of a work-item, one below the other
-#define PARTS 1   // 1 or SH
-#define TAP_STEP 2  // SH / gcd(SH, DH): from tap to tap of a phase
-#define FIRST_H -1  // the least distance in dy, and how many there are
+#define PARTS 1        // 1 or SH
+#define TAP_STEP 2     // SH / gcd(SH, DH): from tap to tap of a phase
+#define FIRST_H -1     // the least distance in dy, and how many there are
 #define REACH_H 4
 #define SLICES 1
 #define STEP 2    // output channels of a step: a multiple of SLICES
@@ -141,8 +141,8 @@ __attribute__((intel_vec_len_hint(1)))
 #endif
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channels(
     CONST_TENSOR(w), CONST_TENSOR(dy), CONST_TENSOR(b), TENSOR(dx), const int has_bias, const int accumulate,
-    const int groups, const int out_channels, const int ih, const int iw, const int oh, const int ow,
-    const int tiles_h, const int tiles_w EPILOGUE_PARAMETERS) {
+    const int groups, const int out_channels, const int ih, const int iw, const int oh, const int ow, const int tiles_h,
+    const int tiles_w EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     local real tiles[2 * STEP * TILE];
     local realv quads[2 * STEP * PARTS * QUADS];

@@ -28,23 +28,23 @@ typedef struct {
     STEPPED_BOX_FIELDS
 } SteppedBox;
 #endif
-#define BOX_SIZES                                                                              \
-    const ulong x_begin = box.x_begin, y_begin = box.y_begin, length = box.length;             \
-    const ulong size1 = box.size1, size2 = box.size2, size3 = box.size3, size4 = box.size4;    \
-    const long x0 = box.x0, x1 = box.x1, x2 = box.x2, x3 = box.x3, x4 = box.x4, x5 = box.x5;   \
+#define BOX_SIZES                                                                            \
+    const ulong x_begin = box.x_begin, y_begin = box.y_begin, length = box.length;           \
+    const ulong size1 = box.size1, size2 = box.size2, size3 = box.size3, size4 = box.size4;  \
+    const long x0 = box.x0, x1 = box.x1, x2 = box.x2, x3 = box.x3, x4 = box.x4, x5 = box.x5; \
     const long y0 = box.y0, y1 = box.y1, y2 = box.y2, y3 = box.y3, y4 = box.y4, y5 = box.y5;
 
 // Where the row of this number begins.
-#define FIND_ROW(row)                                                                             \
-    ulong rest = row;                                                                             \
-    const ulong at4 = rest % size4;                                                               \
-    rest /= size4;                                                                                \
-    const ulong at3 = rest % size3;                                                               \
-    rest /= size3;                                                                                \
-    const ulong at2 = rest % size2;                                                               \
-    rest /= size2;                                                                                \
-    const ulong at1 = rest % size1, at0 = rest / size1;                                           \
-    const ulong from = x_begin + at0 * x0 + at1 * x1 + at2 * x2 + at3 * x3 + at4 * x4;            \
+#define FIND_ROW(row)                                                                  \
+    ulong rest = row;                                                                  \
+    const ulong at4 = rest % size4;                                                    \
+    rest /= size4;                                                                     \
+    const ulong at3 = rest % size3;                                                    \
+    rest /= size3;                                                                     \
+    const ulong at2 = rest % size2;                                                    \
+    rest /= size2;                                                                     \
+    const ulong at1 = rest % size1, at0 = rest / size1;                                \
+    const ulong from = x_begin + at0 * x0 + at1 * x1 + at2 * x2 + at3 * x3 + at4 * x4; \
     const ulong to = y_begin + at0 * y0 + at1 * y1 + at2 * y2 + at3 * y3 + at4 * y4;
 
 #if FILL
@@ -53,11 +53,11 @@ typedef struct {
 #define OPEN_SOURCE global const stored *xs = OPEN(x);
 #endif
 
-#define WRITE(i, j)                            \
-    {                                          \
-        real new = READ(i);                    \
-        if (accumulate) new += LOAD(ys, j);    \
-        STORE(ys, j, new);                     \
+#define WRITE(i, j)                         \
+    {                                       \
+        real new = READ(i);                 \
+        if (accumulate) new += LOAD(ys, j); \
+        STORE(ys, j, new);                  \
     }
 
 #ifdef VL
@@ -67,9 +67,9 @@ typedef struct {
 #define VREAD(i) VLOAD(xs, i)
 #endif
 #define WORK const ulong rows, const ulong pieces, const ulong rows_per_item
-#define EACH_ROW                                                                                               \
-    const ulong item = get_global_id(0), piece = item % pieces, first = item / pieces * rows_per_item;         \
-    const ulong begin = length * piece / pieces, end = length * (piece + 1) / pieces;                          \
+#define EACH_ROW                                                                                       \
+    const ulong item = get_global_id(0), piece = item % pieces, first = item / pieces * rows_per_item; \
+    const ulong begin = length * piece / pieces, end = length * (piece + 1) / pieces;                  \
     for (ulong row = first; row < min(first + rows_per_item, rows); row++)
 
 SINGLE void copy_rows(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
@@ -107,12 +107,12 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
 #define LANES_4(F, s, l) LANES_2(F, s, l), LANES_2(F, s, l + 2)
 #define LANES_8(F, s, l) LANES_4(F, s, l), LANES_4(F, s, l + 4)
 #define LANES_16(F, s, l) LANES_8(F, s, l), LANES_8(F, s, l + 8)
-#define EXCHANGE(step)                                                                         \
-    _Pragma("unroll") for (int i = 0; i < VL; i++) {                                           \
-        if (i & step) continue;                                                                \
-        const realv low = rows[i], high = rows[i + step];                                      \
-        rows[i] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(LOW, step, 0));           \
-        rows[i + step] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(HIGH, step, 0));   \
+#define EXCHANGE(step)                                                                       \
+    _Pragma("unroll") for (int i = 0; i < VL; i++) {                                         \
+        if (i & step) continue;                                                              \
+        const realv low = rows[i], high = rows[i + step];                                    \
+        rows[i] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(LOW, step, 0));         \
+        rows[i + step] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(HIGH, step, 0)); \
     }
 
 SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
@@ -234,7 +234,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_turned(
     ulong from = x_begin, to = y_begin;
     PLACE_ROW
     for (int i = line; i < SIDE; i += GROUP / SIDE)
-        if (begin + i < length && block + lane < size4) tile[i][lane] = LOAD(xs, from + block + lane + (begin + i) * x5);
+        if (begin + i < length && block + lane < size4)
+            tile[i][lane] = LOAD(xs, from + block + lane + (begin + i) * x5);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = line; i < SIDE; i += GROUP / SIDE) {
         if (block + i >= size4 || begin + lane >= length) continue;

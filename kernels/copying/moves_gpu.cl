@@ -63,10 +63,9 @@ typedef struct {
 #endif
 
 // Takes the place along an axis off `rest`.
-#define TAKE_OFF(axis)                                                              \
-    const uint over##axis =                                                         \
-        box.factor##axis ? mul_hi(rest, (uint)box.factor##axis) >> box.shift##axis : rest; \
-    const int at##axis = (int)(rest - over##axis * (uint)box.size##axis);           \
+#define TAKE_OFF(axis)                                                                                         \
+    const uint over##axis = box.factor##axis ? mul_hi(rest, (uint)box.factor##axis) >> box.shift##axis : rest; \
+    const int at##axis = (int)(rest - over##axis * (uint)box.size##axis);                                      \
     rest = over##axis;
 
 // Does a step for each axis but the outermost, from the innermost on.
@@ -196,11 +195,11 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void fill_box(
 #else
 #define MIRROR(axis, at) min(abs(at), 2 * (box.inside##axis - 1) - abs(at))
 #endif
-#define MAP(axis, at)                                                                    \
-    {                                                                                    \
-        const int inner = MIRROR(axis, (int)(at) - box.before##axis);                    \
-        outside |= inner < 0;                                                            \
-        from += inner * box.x##axis;                                                     \
+#define MAP(axis, at)                                                 \
+    {                                                                 \
+        const int inner = MIRROR(axis, (int)(at) - box.before##axis); \
+        outside |= inner < 0;                                         \
+        from += inner * box.x##axis;                                  \
     }
 
 #if MODE == 0
@@ -248,10 +247,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(
 
 #ifdef PART_FIELDS
 #define PART(i) CONST_TENSOR(x##i), const Part part##i,
-#define CHOOSE(i)                      \
+#define CHOOSE(i)                       \
     if (group >= part##i.first_group) { \
-        xs = OPEN(x##i);               \
-        box = part##i;                 \
+        xs = OPEN(x##i);                \
+        box = part##i;                  \
     }
 
 // clang-format off
@@ -279,7 +278,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void join_parts(
     PART(7)
 #endif
     TENSOR(y), const int accumulate, const int pitch) {
-// clang-format on
+    // clang-format on
     const int group = get_group_id(0);
     global const stored *xs = OPEN(x0);
     Part box = part0;

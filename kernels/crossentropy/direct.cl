@@ -57,8 +57,8 @@ kernel void crossentropy_parts(CONST_TENSOR(y), CONST_TENSOR(label), TENSOR_OF(r
     OPEN(found)[2 * part + 1] = outside;
 }
 
-kernel void crossentropy_join(TENSOR_OF(const real, losses), TENSOR_OF(const int, found), TENSOR(loss), const int accumulate,
-                              TENSOR_OF(int, counts), const int with_loss, const long parts) {
+kernel void crossentropy_join(TENSOR_OF(const real, losses), TENSOR_OF(const int, found), TENSOR(loss),
+                              const int accumulate, TENSOR_OF(int, counts), const int with_loss, const long parts) {
     if (get_global_id(0) > 0) return;
     real total = 0, some = 0;
     int valid = 0, outside = 0;
@@ -79,9 +79,10 @@ kernel void crossentropy_join(TENSOR_OF(const real, losses), TENSOR_OF(const int
     }
 }
 
-#define GRADIENT_PARAMETERS \
-    CONST_TENSOR(y), CONST_TENSOR(label), CONST_TENSOR(dy), TENSOR_OF(const int, counts), TENSOR(dx), const int accumulate, \
-        const real scale, const real smooth, const real ignored, const long images, const long channels, const long pixels
+#define GRADIENT_PARAMETERS                                                                               \
+    CONST_TENSOR(y), CONST_TENSOR(label), CONST_TENSOR(dy), TENSOR_OF(const int, counts), TENSOR(dx),     \
+        const int accumulate, const real scale, const real smooth, const real ignored, const long images, \
+        const long channels, const long pixels
 
 #if BY_COUNT
 #define FACTOR (scale / (real)max(OPEN(counts)[0], 1))
@@ -94,7 +95,8 @@ kernel void crossentropy_join(TENSOR_OF(const real, losses), TENSOR_OF(const int
 #ifdef VL
 #include "common/lanes.cl"
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_planes(GRADIENT_PARAMETERS, const long item_planes) {
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_planes(GRADIENT_PARAMETERS,
+                                                                               const long item_planes) {
     const realv hit = HIT, miss = MISS, factor = FACTOR;
     const long first = get_global_id(0) * item_planes;
     for (long plane = first; plane < min(first + item_planes, images * channels); plane++) {
@@ -121,7 +123,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_planes(G
 #define WEIGHED(value, weights) (value)
 #endif
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_rows(GRADIENT_PARAMETERS, const long item_rows) {
+kernel
+    __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_rows(GRADIENT_PARAMETERS, const long item_rows) {
     const long rows = images;
     const realv hit = HIT, miss = MISS;
     const real factor = FACTOR;
@@ -150,7 +153,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_rows(GRA
 }
 #else
 kernel void crossentropy_elements(GRADIENT_PARAMETERS) {
-    const long at = get_global_id(0), pixel = at % pixels, channel = at / pixels % channels, image = at / pixels / channels;
+    const long at = get_global_id(0), pixel = at % pixels, channel = at / pixels % channels,
+               image = at / pixels / channels;
     if (image >= images) return;
     global const stored *ys = OPEN(y), *dys = OPEN(dy), *names = OPEN(label);
     global stored *dxs = OPEN(dx);

@@ -12,8 +12,9 @@
 #define LOAD_REALS(p) CAT(vload, VL)(0, (p))
 #define STORE_REALS(p, value) CAT(vstore, VL)((value), 0, (p))
 
-kernel void add_columns(TENSOR_OF(const real, columns), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
-                        const int channels, const Grid grid, const int item_rows, const int pitch, local real *line) {
+kernel void add_columns(TENSOR_OF(const real, columns), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
+                        const int accumulate, const int channels, const Grid grid, const int item_rows, const int pitch,
+                        local real *line) {
     const long plane = get_global_id(1), pixels = (long)grid.size_d * grid.size_h * grid.size_w;
     const int rows = grid.source_d * grid.source_h, stride = grid.stride_w;
     const int first = get_global_id(0) * item_rows, last = min(first + item_rows, rows);
@@ -35,7 +36,8 @@ kernel void add_columns(TENSOR_OF(const real, columns), CONST_TENSOR(bias), TENS
                     const int at = tw * grid.step_w;
                     local real *to = line + at % stride * pitch + at / stride;
                     int u = 0;
-                    for (; u + VL <= grid.size_w; u += VL) STORE_REALS(to + u, LOAD_REALS(to + u) + LOAD_REALS(from + u));
+                    for (; u + VL <= grid.size_w; u += VL)
+                        STORE_REALS(to + u, LOAD_REALS(to + u) + LOAD_REALS(from + u));
                     for (; u < grid.size_w; u++) to[u] += from[u];
                 }
             }

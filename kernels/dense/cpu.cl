@@ -72,9 +72,9 @@ void store_row(global stored *c, local const real *values, const int step, const
 #define MULTIPLY_TILE(acc, w, x) TILE_STEP(acc, LOAD_REALS((x) + i_ * VL), vector_[v_] = w[v_])
 
 // sum[r] += the sum over n of factor[r][n] * x[n], where x lies packed.
-#define MULTIPLY_OUTER(sum, factor, x) \
-    _Pragma("unroll") for (int n_ = 0; n_ < MR; n_++) { \
-        const realv x_ = LOAD_REALS((x) + n_ * VL); \
+#define MULTIPLY_OUTER(sum, factor, x)                                                                \
+    _Pragma("unroll") for (int n_ = 0; n_ < MR; n_++) {                                               \
+        const realv x_ = LOAD_REALS((x) + n_ * VL);                                                   \
         _Pragma("unroll") for (int r_ = 0; r_ < NV; r_++) sum[r_] = fma(factor[r_][n_], x_, sum[r_]); \
     }
 
@@ -104,9 +104,11 @@ kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TEN
                     w[r] = OPEN(b) + (long)(first + min(group * NV + r, count - 1)) * columns + from;
                 }
                 // asked for early: this chunk while it comes from memory, else its share of the next one
-                const long ahead = from == begin && block == 0 || blocks == 1
-                    ? group + 1 < groups ? (long)NV * columns : length - (long)group * NV * columns
-                    : group % blocks == block ? length : 0;
+                const long ahead =
+                    from == begin && block == 0 || blocks == 1
+                        ? group + 1 < groups ? (long)NV * columns : length - (long)group * NV * columns
+                    : group % blocks == block ? length
+                                              : 0;
                 local real *kept = sums + (block * groups + group) * MR * COLS;  // [row][n]
                 local const real *x = packed;
                 realv acc[MR][NV];
@@ -127,9 +129,7 @@ kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TEN
                     for (int r = 0; r < NV; r++) weight[r] = load_part(w[r] + vectors * VL, rest);
                     MULTIPLY_TILE(acc, weight, x)
                 }
-                TILE_ROWS {
-                    TILE_VECTORS STORE_REALS(kept + (v_ * MR + i_) * VL, acc[i_][v_]);
-                }
+                TILE_ROWS { TILE_VECTORS STORE_REALS(kept + (v_ * MR + i_) * VL, acc[i_][v_]); }
             }
         }
     }
@@ -159,8 +159,8 @@ kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TEN
 // from memory.
 kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
                           const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
-                          const int item_columns, const int part_rows, const int chunk, local real *sums
-                          EPILOGUE_PARAMETERS) {
+                          const int item_columns, const int part_rows, const int chunk,
+                          local real *sums EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int first = get_global_id(0) * item_columns, count = min(item_columns, columns - first);
     const int part = get_global_id(1), parts = get_global_size(1);
@@ -194,7 +194,8 @@ kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), 
                         }
                     } else {
 #pragma unroll
-                        for (int r = 0; r < NV; r++) weight[r] = load_part(w + r * (long)columns + v * VL, count - v * VL);
+                        for (int r = 0; r < NV; r++)
+                            weight[r] = load_part(w + r * (long)columns + v * VL, count - v * VL);
                     }
 #pragma unroll
                     for (int n = 0; n < MR; n++) {
@@ -234,8 +235,8 @@ kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), 
 }
 
 // c[n][i] (+)= bias[i] + sum over parts of partial[part][n][i]. One work-item: a range of one row.
-kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR(c), const int has_bias, const int accumulate,
-                      const int size, const int parts, const int range EPILOGUE_PARAMETERS) {
+kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR(c), const int has_bias,
+                      const int accumulate, const int size, const int parts, const int range EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int first = get_global_id(0) * range, count = min(range, size - first), n = get_global_id(1);
     const long at = (long)n * size + first, all = (long)get_global_size(1) * size;
@@ -273,8 +274,9 @@ kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR
 
 // One work-item: a block of rows of c and a block of its columns, for a batch of at most MR. With `stream`, what is
 // overwritten goes past the caches where its address allows that: the lines need not be read from memory first.
-kernel void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int accumulate, const int batch, const int rows,
-                        const int columns, const int item_rows, const int item_columns, const int stream, local real *packed) {
+kernel void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int accumulate, const int batch,
+                        const int rows, const int columns, const int item_rows, const int item_columns,
+                        const int stream, local real *packed) {
     const int first = get_global_id(0) * item_columns, count = min(item_columns, columns - first);
     const int from = get_global_id(1) * item_rows, to = min(from + item_rows, rows);
     const int whole = count / VL, rest = count % VL;
@@ -289,7 +291,8 @@ kernel void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int a
             const int s = min(row + r, to - 1);  // the last row again, with the same result
             target[r] = cs + (long)s * columns;
 #pragma unroll
-            for (int n = 0; n < MR; n++) factor[r][n] = n < batch ? LOAD(OPEN(a), (long)min(n, batch - 1) * rows + s) : 0;
+            for (int n = 0; n < MR; n++)
+                factor[r][n] = n < batch ? LOAD(OPEN(a), (long)min(n, batch - 1) * rows + s) : 0;
         }
         local const real *x = packed;
         for (int v = 0; v < whole; v++) {

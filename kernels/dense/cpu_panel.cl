@@ -14,16 +14,17 @@
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
 
-kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const int batch, const int columns, const int range) {
+kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const int batch, const int columns,
+                            const int range) {
     const int from = get_global_id(0) * range, to = min(from + range, columns), block = get_global_id(1);
     global real *out = OPEN(transposed) + (long)block * columns * COLS;
     pack_block(OPEN(a) + (long)block * COLS * columns, out, batch - block * COLS, columns, from, to);
 }
 
-kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
-                        const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
-                        const int item_rows, const int part_columns, const int chunk, local real *sums
-                        EPILOGUE_PARAMETERS) {
+kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c),
+                        TENSOR_OF(real, partial), const int has_bias, const int accumulate, const int batch,
+                        const int rows, const int columns, const int item_rows, const int part_columns, const int chunk,
+                        local real *sums EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int first = get_global_id(0) * item_rows, count = min(item_rows, rows - first);
     const int block = get_global_id(1), part = get_global_id(2), parts = get_global_size(2);
@@ -36,7 +37,8 @@ kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONS
             global const real *x = OPEN(transposed) + ((long)block * columns + from) * COLS;
             global const stored *w[MR];
 #pragma unroll
-            for (int i = 0; i < MR; i++) w[i] = OPEN(b) + (long)(first + min(tile * MR + i, count - 1)) * columns + from;
+            for (int i = 0; i < MR; i++)
+                w[i] = OPEN(b) + (long)(first + min(tile * MR + i, count - 1)) * columns + from;
             local real *kept = sums + tile * MR * COLS;
             realv acc[MR][NV];
             TILE_LOAD(acc, kept, COLS)

@@ -15,9 +15,9 @@
 #define ROWS 16
 #endif
 
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c),
-                                                                          const int accumulate, const uint rows,
-                                                                          const uint columns, const uint tiles) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void dense_outer(
+    CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int accumulate, const uint rows, const uint columns,
+    const uint tiles) {
     local real factors[ROWS * BATCH];
     const uint first_row = get_group_id(0) / tiles * ROWS;
     for (int i = get_local_id(0); i < ROWS * BATCH; i += GROUP) {

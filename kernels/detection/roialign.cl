@@ -14,9 +14,9 @@
 
 #include "common/sizes.cl"
 
-kernel void roialign_elements(CONST_TENSOR(x), CONST_TENSOR(rois), TENSOR_OF(const int, image), TENSOR(y), const int accumulate,
-                              const real scale, const int batch, const int channels, const Sizes sizes, const int samples,
-                              const ulong count) {
+kernel void roialign_elements(CONST_TENSOR(x), CONST_TENSOR(rois), TENSOR_OF(const int, image), TENSOR(y),
+                              const int accumulate, const real scale, const int batch, const int channels,
+                              const Sizes sizes, const int samples, const ulong count) {
     IMAGE_PLANES
     const ulong item = get_global_id(0);
     if (item >= count) return;
@@ -40,7 +40,8 @@ kernel void roialign_elements(CONST_TENSOR(x), CONST_TENSOR(rois), TENSOR_OF(con
     if (number >= 0 && number < batch)
         for (int sy = 0; sy < down; sy++)
             for (int sx = 0; sx < across; sx++) {
-                real at_y = top + (py + (sy + (real)0.5) / down) * step_y, at_x = left + (px + (sx + (real)0.5) / across) * step_x;
+                real at_y = top + (py + (sy + (real)0.5) / down) * step_y,
+                     at_x = left + (px + (sx + (real)0.5) / across) * step_x;
                 real a = 0, b = 0, c = 0, d = 0;
                 if (at_y >= -1 && at_y <= ih && at_x >= -1 && at_x <= iw) {
                     at_y = fmax(at_y, (real)0);

@@ -41,26 +41,26 @@ typedef stored result_type;
 // WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster
 //                is the compiler's matter.
 #if WIDE_PRODUCTS
-#define PRODUCT(high, low, a, b, type, wide)                     \
-    const wide product_##high = CAT(convert_, wide)(a) * b##ul;  \
+#define PRODUCT(high, low, a, b, type, wide)                    \
+    const wide product_##high = CAT(convert_, wide)(a) * b##ul; \
     const type high = CAT(convert_, type)(product_##high >> 32), low = CAT(convert_, type)(product_##high);
 #else
 #define PRODUCT(high, low, a, b, type, wide) const type high = mul_hi(a, (type)b##u), low = a * b##u;
 #endif
 
 // Ten rounds for as many counters as the type has lanes.
-#define DEFINE_PHILOX(name, type, wide)                                                    \
-    void name(type *c0, type *c1, type *c2, type *c3, uint k0, uint k1) {                  \
-        for (int round = 0; round < 10; round++) {                                         \
-            PRODUCT(high0, low0, *c0, 0xD2511F53, type, wide)                              \
-            PRODUCT(high1, low1, *c2, 0xCD9E8D57, type, wide)                              \
-            *c0 = high1 ^ *c1 ^ k0;                                                        \
-            *c1 = low1;                                                                    \
-            *c2 = high0 ^ *c3 ^ k1;                                                        \
-            *c3 = low0;                                                                    \
-            k0 += 0x9E3779B9u;                                                             \
-            k1 += 0xBB67AE85u;                                                             \
-        }                                                                                  \
+#define DEFINE_PHILOX(name, type, wide)                                   \
+    void name(type *c0, type *c1, type *c2, type *c3, uint k0, uint k1) { \
+        for (int round = 0; round < 10; round++) {                        \
+            PRODUCT(high0, low0, *c0, 0xD2511F53, type, wide)             \
+            PRODUCT(high1, low1, *c2, 0xCD9E8D57, type, wide)             \
+            *c0 = high1 ^ *c1 ^ k0;                                       \
+            *c1 = low1;                                                   \
+            *c2 = high0 ^ *c3 ^ k1;                                       \
+            *c3 = low0;                                                   \
+            k0 += 0x9E3779B9u;                                            \
+            k1 += 0xBB67AE85u;                                            \
+        }                                                                 \
     }
 DEFINE_PHILOX(philox, uint, ulong)
 
@@ -72,8 +72,8 @@ void apply_counter(
 #if MODE == 2
     global const stored *dys,
 #endif
-    global result_type *ys, const int accumulate, const real a, const real b, global const int *key, const ulong counter,
-    const ulong count) {
+    global result_type *ys, const int accumulate, const real a, const real b, global const int *key,
+    const ulong counter, const ulong count) {
     uint words[WORDS] = {(uint)counter, (uint)(counter >> 32), (uint)key[2], (uint)key[3]};
     philox(&words[0], &words[1], &words[2], &words[3], key[0], key[1]);
     for (int j = 0; j < WORDS; j++) {
@@ -167,8 +167,8 @@ kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, 
 #pragma unroll
     for (int j = 0; j < WORDS; j++) gradients[j] = ALOAD(dys, begin + j * LANES + part);
 #endif
-    wordv words[WORDS] = {(uint)counter + (wordv)(0, 1, 2, 3), (wordv)(uint)(counter >> 32), (wordv)(uint)key[2],
-                          (wordv)(uint)key[3]};
+    wordv words[WORDS] = {
+        (uint)counter + (wordv)(0, 1, 2, 3), (wordv)(uint)(counter >> 32), (wordv)(uint)key[2], (wordv)(uint)key[3]};
     philox_vector(&words[0], &words[1], &words[2], &words[3], key[0], key[1]);
 #pragma unroll
     for (int j = 0; j < WORDS; j++) {
@@ -187,7 +187,8 @@ kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, 
 }
 #else
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
-    INPUTS TENSOR_OF(const int, key), OUTPUT const real a, const real b, const ulong count, const ulong blocks_per_item) {
+    INPUTS TENSOR_OF(const int, key), OUTPUT const real a, const real b, const ulong count,
+    const ulong blocks_per_item) {
     global const int *key = OPEN(key);
     global result_type *ys = OPEN(y);
 #if MODE != 3
@@ -208,7 +209,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
         }
         for (int part = 0; part < LANES; part += VL) {
             const ulong counter = block * LANES + part;  // its low word does not overflow within a block
-            wordv words[WORDS] = {(uint)counter + lanes, (wordv)(uint)(counter >> 32), (wordv)(uint)key[2], (wordv)(uint)key[3]};
+            wordv words[WORDS] = {
+                (uint)counter + lanes, (wordv)(uint)(counter >> 32), (wordv)(uint)key[2], (wordv)(uint)key[3]};
             philox_vector(&words[0], &words[1], &words[2], &words[3], key[0], key[1]);
 #pragma unroll
             for (int j = 0; j < WORDS; j++) {

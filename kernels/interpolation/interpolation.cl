@@ -30,8 +30,9 @@ typedef uint place;
 
 #include "common/sizes.cl"
 
-#define CONST_TABLES                                                                                            \
-    TENSOR_OF(const int, lower), TENSOR_OF(const real, fraction), TENSOR_OF(const int, first), TENSOR_OF(const int, stop)
+#define CONST_TABLES                                                                           \
+    TENSOR_OF(const int, lower), TENSOR_OF(const real, fraction), TENSOR_OF(const int, first), \
+        TENSOR_OF(const int, stop)
 
 // An axis: output o lies at (step * o + shift) / unit.
 typedef struct {
@@ -100,7 +101,8 @@ int lower_of(const axis_map map, const long output, real *fraction) {
 // The outputs that may read an input: at least all those that do.
 int2 readers_of(const axis_map map, const long input) {
     if (map.step == 0) return (int2)(0, (int)map.out);
-    const long from = (2 * input - BELOW) * map.unit - 2 * map.shift, to = (2 * input + ABOVE) * map.unit - 2 * map.shift;
+    const long from = (2 * input - BELOW) * map.unit - 2 * map.shift,
+               to = (2 * input + ABOVE) * map.unit - 2 * map.shift;
     const long first = from <= 0 || input == 0 ? 0 : (from + 2 * map.step - 1) / (2 * map.step);
     const long stop = input == map.in - 1 ? map.out : to < 0 ? 0 : to / (2 * map.step) + 1;
     return (int2)((int)min(first, map.out), (int)min(stop, map.out));
@@ -109,7 +111,8 @@ int2 readers_of(const axis_map map, const long input) {
 // Entries of the tables: the outputs of the three axes one after the other, and the inputs of the three axes.
 kernel void interpolation_tables(TENSOR_OF(int, lower), TENSOR_OF(real, fraction), TENSOR_OF(int, first),
                                  TENSOR_OF(int, stop), const Sizes sizes) {
-    IMAGE_DEPTHS IMAGE_PLANES
+    IMAGE_DEPTHS
+    IMAGE_PLANES
     const long at = get_global_id(0), outputs = (long)od + oh + ow;
     if (at < outputs) {
         const int axis = (at >= od) + (at >= (long)od + oh);
@@ -135,13 +138,13 @@ kernel void interpolation_tables(TENSOR_OF(int, lower), TENSOR_OF(real, fraction
 #define WEIGHT(lower, fraction, pixel) ((lower) == (pixel) ? REAL(1.0) : REAL(0.0))
 #endif
 
-#define OPEN_TABLES                                                                       \
-    global const int *below = OPEN(lower), *firsts = OPEN(first), *stops = OPEN(stop);    \
+#define OPEN_TABLES                                                                    \
+    global const int *below = OPEN(lower), *firsts = OPEN(first), *stops = OPEN(stop); \
     global const real *fractions = OPEN(fraction);
 
 // The value of output q of a row, among the rows z and r, z + 1 and r + 1 of a plane. Pixels of weight 0 are not read.
-real value_at(global const stored *plane, const int z, const int r, const int q, const real fz, const real fr, const real fq,
-              const int ih, const int iw) {
+real value_at(global const stored *plane, const int z, const int r, const int q, const real fz, const real fr,
+              const real fq, const int ih, const int iw) {
 #if LINEAR
     real sum = 0;
     for (int a = 0; a <= (fz > 0); a++)
@@ -158,8 +161,9 @@ real value_at(global const stored *plane, const int z, const int r, const int q,
 }
 
 // The gradient of a pixel of a row.
-real gradient_at(global const stored *plane, global const int *below, global const real *fractions, const int z, const int r,
-                 const int q, const int2 zs, const int2 rs, const int2 qs, const int od, const int oh, const int ow) {
+real gradient_at(global const stored *plane, global const int *below, global const real *fractions, const int z,
+                 const int r, const int q, const int2 zs, const int2 rs, const int2 qs, const int od, const int oh,
+                 const int ow) {
     real sum = 0;
     for (int t = zs.x; t < zs.y; t++)
         for (int u = rs.x; u < rs.y; u++) {
@@ -183,16 +187,17 @@ real gradient_at(global const stored *plane, global const int *below, global con
 #endif
 #define EACH_PLANE _Pragma("unroll") for (int p = 0; p < PLANES; p++)
 // Planes beyond the last one are the last one, and not written.
-#define OPEN_PLANES                                                                                         \
-    const place number = get_global_id(1) * PLANES;                                                         \
-    ulong planes_at[PLANES];                                                                                \
-    EACH_PLANE planes_at[p] = min((ulong)number + p, planes - 1);                                           \
-    real sums[PLANES];                                                                                      \
+#define OPEN_PLANES                                               \
+    const place number = get_global_id(1) * PLANES;               \
+    ulong planes_at[PLANES];                                      \
+    EACH_PLANE planes_at[p] = min((ulong)number + p, planes - 1); \
+    real sums[PLANES];                                            \
     EACH_PLANE sums[p] = 0;
 
 kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, const Sizes sizes,
                                   const ulong planes) {
-    IMAGE_DEPTHS IMAGE_PLANES
+    IMAGE_DEPTHS
+    IMAGE_PLANES
     const place at = get_global_id(0), line = at / ow, size = (place)od * oh * ow;
     if (at >= size) return;
     OPEN_TABLES
@@ -217,12 +222,13 @@ kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumula
 #endif
     global stored *ys = OPEN(y);
     EACH_PLANE
-        if (number + p < planes) FINISH(ys, planes_at[p] * size + at, sums[p]);
+    if (number + p < planes) FINISH(ys, planes_at[p] * size + at, sums[p]);
 }
 
 kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, const Sizes sizes,
                                    const ulong planes) {
-    IMAGE_DEPTHS IMAGE_PLANES
+    IMAGE_DEPTHS
+    IMAGE_PLANES
     const place at = get_global_id(0), line = at / iw, size = (place)id * ih * iw;
     if (at >= size) return;
     OPEN_TABLES
@@ -243,14 +249,15 @@ kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accum
         }
     global stored *dxs = OPEN(dx);
     EACH_PLANE
-        if (number + p < planes) FINISH(dxs, planes_at[p] * size + at, sums[p]);
+    if (number + p < planes) FINISH(dxs, planes_at[p] * size + at, sums[p]);
 }
 
 // A work-item per some rows: for CPU devices.
 
-kernel void interpolation_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, const Sizes sizes,
-                                       const ulong rows, const ulong item_rows) {
-    IMAGE_DEPTHS IMAGE_PLANES
+kernel void interpolation_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES,
+                                       const Sizes sizes, const ulong rows, const ulong item_rows) {
+    IMAGE_DEPTHS
+    IMAGE_PLANES
     OPEN_TABLES
     const ulong begin = get_global_id(0) * item_rows;
     for (ulong line = begin; line < min(begin + item_rows, rows); line++) {
@@ -266,9 +273,10 @@ kernel void interpolation_rows_forward(CONST_TENSOR(x), TENSOR(y), const int acc
     }
 }
 
-kernel void interpolation_rows_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, const Sizes sizes,
-                                        const ulong rows, const ulong item_rows) {
-    IMAGE_DEPTHS IMAGE_PLANES
+kernel void interpolation_rows_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES,
+                                        const Sizes sizes, const ulong rows, const ulong item_rows) {
+    IMAGE_DEPTHS
+    IMAGE_PLANES
     OPEN_TABLES
     const ulong begin = get_global_id(0) * item_rows;
     for (ulong line = begin; line < min(begin + item_rows, rows); line++) {

@@ -51,13 +51,13 @@ ANY power_of(const ANY level, const real beta) {
 // A tile of channels with HALF empty ones on each side; channel c stands at ROW(c).
 #define ROW(c) (((c) + HALF) * WIDE)
 
-#define TILE_PARAMETERS \
+#define TILE_PARAMETERS                                                                                             \
     const real alpha, const real k, const real beta, TENSOR_OF(real, scratch), const long pitch, const long images, \
         const long item_tiles, const long channels, const long pixels
 
-#define TILES                                                                                         \
-    const long tiles = (pixels + WIDE - 1) / WIDE;                                                    \
-    const real share = alpha / (2 * HALF + 1);                                                        \
+#define TILES                                      \
+    const long tiles = (pixels + WIDE - 1) / WIDE; \
+    const real share = alpha / (2 * HALF + 1);     \
     for (long tile = ITEM * item_tiles; tile < min((long)(ITEM + 1) * item_tiles, images * tiles); tile++)
 
 // Sets to zero what lies before the first channel and after the last one.
@@ -75,8 +75,8 @@ realv level_at(global const real *kept, const long c, const int v, const real sh
     return sum * share + k;
 }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate,
-                                                                               TILE_PARAMETERS) {
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_forward(CONST_TENSOR(x), TENSOR(y),
+                                                                               const int accumulate, TILE_PARAMETERS) {
     global real *kept = OPEN(scratch) + ITEM * pitch;
     clear_sides(kept, channels);
     TILES {
@@ -98,8 +98,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_forward(C
     }
 }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_backward(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dx),
-                                                                                const int accumulate, TILE_PARAMETERS) {
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_backward(
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, TILE_PARAMETERS) {
     global real *kept = OPEN(scratch) + ITEM * pitch, *ratios = kept + ROW(channels + HALF);
     global real *gradients = ratios + ROW(channels + HALF);
     clear_sides(kept, channels);
@@ -140,14 +140,14 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_backward(
 #define ELEMENT_PARAMETERS \
     const real alpha, const real k, const real beta, const long images, const long channels, const long pixels
 
-#define PLACE                                                                                  \
-    const long at = get_global_id(0), channel = at / pixels % channels;                        \
-    if (at >= images * channels * pixels) return;                                              \
-    const long low = max(channel - HALF, 0L), high = min(channel + HALF, channels - 1);        \
+#define PLACE                                                                           \
+    const long at = get_global_id(0), channel = at / pixels % channels;                 \
+    if (at >= images * channels * pixels) return;                                       \
+    const long low = max(channel - HALF, 0L), high = min(channel + HALF, channels - 1); \
     const real share = alpha / (2 * HALF + 1);
 
-real level_of(global const stored *xs, const long at, const long before, const long after, const long pixels, const real share,
-              const real k) {
+real level_of(global const stored *xs, const long at, const long before, const long after, const long pixels,
+              const real share, const real k) {
     real sum = 0;
     for (long j = -before; j <= after; j++) {
         const real value = LOAD(xs, at + j * pixels);

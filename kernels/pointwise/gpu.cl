@@ -33,11 +33,11 @@
 // clang-format on
 
 // Four elements from p on, of which there may be fewer.
-#define READ_WHOLE(n, kind, p)                                                                           \
-    if (quads && element + 4 <= total) {                                                                 \
-        READ_QUAD_##kind(all_##n + 4 * u, p)                                                             \
-    } else {                                                                                             \
-        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? LOAD_##kind(p, e) : 0;    \
+#define READ_WHOLE(n, kind, p)                                                                        \
+    if (quads && element + 4 <= total) {                                                              \
+        READ_QUAD_##kind(all_##n + 4 * u, p)                                                          \
+    } else {                                                                                          \
+        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? LOAD_##kind(p, e) : 0; \
     }
 #define READ_FLAT(n, kind, unit) READ_WHOLE(n, kind, (xs##n + element))
 #define READ_WHERE_FLAT(n, kind, unit) \
@@ -57,8 +57,10 @@
 #define DECLARE_ALL(n, kind, unit) real all_##n[4 * UNROLL];
 #define DECLARE_RESULTS(n, kind) real results_##n[4];
 #define FETCH(n, kind, unit) const VALUE x##n = all_##n[4 * u + e];
-#define BLEND_ELEMENT(n, kind)                                                        \
-    if (wanted_##n && element + e < total) { BLEND(n, LOAD_##kind(ys##n, element + e)) } \
+#define BLEND_ELEMENT(n, kind)                    \
+    if (wanted_##n && element + e < total) {      \
+        BLEND(n, LOAD_##kind(ys##n, element + e)) \
+    }                                             \
     results_##n[e] = y##n;
 // The same in whole groups that overwrite all outputs.
 // clang-format off
@@ -71,24 +73,24 @@
 #define READ_QUAD(n, kind, unit) READ_QUAD_##kind(all_##n + 4 * u, xs##n + element)
 #define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
 #define WRITE_QUAD(n, kind) WRITE_QUAD_##kind(ys##n + element, results_##n)
-#define WRITE(n, kind)                                                                              \
-    if (wanted_##n) {                                                                               \
-        if (quads && element + 4 <= total) {                                                        \
-            WRITE_QUAD_##kind(ys##n + element, results_##n)                                         \
-        } else {                                                                                    \
-            for (int e = 0; e < 4; e++)                                                             \
-                if (element + e < total) STORE_##kind(ys##n, element + e, results_##n[e]);          \
-        }                                                                                           \
+#define WRITE(n, kind)                                                                     \
+    if (wanted_##n) {                                                                      \
+        if (quads && element + 4 <= total) {                                               \
+            WRITE_QUAD_##kind(ys##n + element, results_##n)                                \
+        } else {                                                                           \
+            for (int e = 0; e < 4; e++)                                                    \
+                if (element + e < total) STORE_##kind(ys##n, element + e, results_##n[e]); \
+        }                                                                                  \
     }
 
 // Computes four results of each output from what was read; FINISH(n, kind) makes output n's element of its y.
-#define COMPUTE_QUAD(FINISH)                             \
-    OUTPUTS(DECLARE_RESULTS)                             \
-    _Pragma("unroll") for (int e = 0; e < 4; e++) {      \
-        INPUTS(FETCH)                                    \
-        OUTPUTS(DECLARE_OUTPUT)                          \
-        BODY                                             \
-        OUTPUTS(FINISH)                                  \
+#define COMPUTE_QUAD(FINISH)                        \
+    OUTPUTS(DECLARE_RESULTS)                        \
+    _Pragma("unroll") for (int e = 0; e < 4; e++) { \
+        INPUTS(FETCH)                               \
+        OUTPUTS(DECLARE_OUTPUT)                     \
+        BODY                                        \
+        OUTPUTS(FINISH)                             \
     }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(

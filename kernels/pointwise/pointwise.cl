@@ -21,24 +21,26 @@
 #define HOLD(n, kind, unit) HOLD_##unit(n, kind)
 #define FETCH_0(n, kind) const VALUE x##n = held_##n;
 #define FETCH_1(n, kind) const VALUE x##n = VLOAD_##kind(xs##n, from_##n + column);
-#define FETCH_2(n, kind)      \
-    VALUE x##n = held_##n;    \
+#define FETCH_2(n, kind)   \
+    VALUE x##n = held_##n; \
     if (stride_##n##_inner) x##n = VLOAD_##kind(xs##n, from_##n + column);
 #define FETCH(n, kind, unit) FETCH_##unit(n, kind)
 #define COUNT_WALKED(n, kind, unit) (stride_##n##_inner != 0) +
 #define DECLARE_LAST(n, kind) VALUE last_##n;
-#define BLEND_VECTOR(n, kind) \
-    if (wanted_##n) { BLEND(n, VLOAD_##kind(ys##n, to + column)) }
+#define BLEND_VECTOR(n, kind)                      \
+    if (wanted_##n) {                              \
+        BLEND(n, VLOAD_##kind(ys##n, to + column)) \
+    }
 #define KEEP_LAST(n, kind) last_##n = y##n;
 #ifdef PAST_CACHES
 // Outputs too large to be found in a cache again: a store past the caches does not read the line first.
 #include "common/past_caches.cl"
 #define ALIGN(n, kind) const int past_##n = ON_VECTORS(ys##n + to + begin) && !accumulate_##n;
-#define WRITE(n, kind)                                                                              \
-    if (past_##n) {                                                                                 \
-        if (wanted_##n) PAST_##kind(ys##n, to + column, y##n);                                      \
-    } else if (wanted_##n) {                                                                        \
-        VSTORE_##kind(ys##n, to + column, y##n);                                                    \
+#define WRITE(n, kind)                                         \
+    if (past_##n) {                                            \
+        if (wanted_##n) PAST_##kind(ys##n, to + column, y##n); \
+    } else if (wanted_##n) {                                   \
+        VSTORE_##kind(ys##n, to + column, y##n);               \
     }
 #else
 #define ALIGN(n, kind)
@@ -49,21 +51,21 @@
     if (wanted_##n) VSTORE_##kind(ys##n, to + end - VL, last_##n);
 
 // A row's piece. The last, overlapping vector is computed before anything is written and stored after everything else.
-#define COLUMNS(READ)                                                   \
-    if (ragged) {                                                       \
-        const ulong column = end - VL;                                  \
-        READ(FETCH)                                                     \
-        OUTPUTS(DECLARE_OUTPUT)                                         \
-        BODY                                                            \
-        OUTPUTS(BLEND_VECTOR)                                           \
-        OUTPUTS(KEEP_LAST)                                              \
-    }                                                                   \
-    for (ulong column = begin; column + VL <= end; column += VL) {      \
-        READ(FETCH)                                                     \
-        OUTPUTS(DECLARE_OUTPUT)                                         \
-        BODY                                                            \
-        OUTPUTS(BLEND_VECTOR)                                           \
-        OUTPUTS(WRITE)                                                  \
+#define COLUMNS(READ)                                              \
+    if (ragged) {                                                  \
+        const ulong column = end - VL;                             \
+        READ(FETCH)                                                \
+        OUTPUTS(DECLARE_OUTPUT)                                    \
+        BODY                                                       \
+        OUTPUTS(BLEND_VECTOR)                                      \
+        OUTPUTS(KEEP_LAST)                                         \
+    }                                                              \
+    for (ulong column = begin; column + VL <= end; column += VL) { \
+        READ(FETCH)                                                \
+        OUTPUTS(DECLARE_OUTPUT)                                    \
+        BODY                                                       \
+        OUTPUTS(BLEND_VECTOR)                                      \
+        OUTPUTS(WRITE)                                             \
     }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
@@ -108,8 +110,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
 }
 #else  // POINTWISE_ELEMENTS
 #define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
-#define BLEND_ELEMENT(n, kind) \
-    if (wanted_##n) { BLEND(n, LOAD_##kind(ys##n, element)) }
+#define BLEND_ELEMENT(n, kind)                \
+    if (wanted_##n) {                         \
+        BLEND(n, LOAD_##kind(ys##n, element)) \
+    }
 #define WRITE(n, kind) \
     if (wanted_##n) STORE_##kind(ys##n, element, y##n);
 

@@ -17,26 +17,26 @@
         (to)[2] = high.x;                                                                            \
         (to)[3] = high.y;                                                                            \
     }
-#define WRITE_QUAD_real(p, from)                                              \
-    {                                                                         \
-        *(global double2 *)(p) = (double2)((from)[0], (from)[1]);             \
-        *(global double2 *)((p) + 2) = (double2)((from)[2], (from)[3]);       \
+#define WRITE_QUAD_real(p, from)                                        \
+    {                                                                   \
+        *(global double2 *)(p) = (double2)((from)[0], (from)[1]);       \
+        *(global double2 *)((p) + 2) = (double2)((from)[2], (from)[3]); \
     }
 #else
-#define READ_QUAD_real(to, p)                               \
-    {                                                       \
-        const float4 quad = *(global const float4 *)(p);    \
-        TAKE_QUAD(to, quad)                                 \
+#define READ_QUAD_real(to, p)                            \
+    {                                                    \
+        const float4 quad = *(global const float4 *)(p); \
+        TAKE_QUAD(to, quad)                              \
     }
 #define WRITE_QUAD_real(p, from) *(global float4 *)(p) = (float4)((from)[0], (from)[1], (from)[2], (from)[3]);
 #endif
 #define QUAD_ALIGNED_real(p) (((ulong)(p) & 15) == 0)
 
 #if STORAGE == 16
-#define READ_QUAD_stored(to, p)                     \
-    {                                               \
-        const float4 quad = vloada_half4(0, (p));   \
-        TAKE_QUAD(to, quad)                         \
+#define READ_QUAD_stored(to, p)                   \
+    {                                             \
+        const float4 quad = vloada_half4(0, (p)); \
+        TAKE_QUAD(to, quad)                       \
     }
 #define WRITE_QUAD_stored(p, from) vstorea_half4_rte((float4)((from)[0], (from)[1], (from)[2], (from)[3]), 0, (p));
 #define QUAD_ALIGNED_stored(p) (((ulong)(p) & 7) == 0)

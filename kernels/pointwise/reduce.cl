@@ -37,21 +37,21 @@
 
 #define DECLARE_LEVELS(n, kind) VALUE a0_##n = IDENTITY_##n, a1_##n = IDENTITY_##n, a2_##n = IDENTITY_##n;
 #define FOLD(n, kind) a0_##n = COMBINE_##n(a0_##n, y##n);
-#define FLUSH_0(n, kind)                      \
-    a1_##n = COMBINE_##n(a1_##n, a0_##n);     \
+#define FLUSH_0(n, kind)                  \
+    a1_##n = COMBINE_##n(a1_##n, a0_##n); \
     a0_##n = IDENTITY_##n;
-#define FLUSH_1(n, kind)                      \
-    a2_##n = COMBINE_##n(a2_##n, a1_##n);     \
+#define FLUSH_1(n, kind)                  \
+    a2_##n = COMBINE_##n(a2_##n, a1_##n); \
     a1_##n = IDENTITY_##n;
 #define JOIN_LEVELS(n, kind) VALUE y##n = COMBINE_##n(a2_##n, COMBINE_##n(a1_##n, a0_##n));
 // Counts a full level 0.
-#define FLUSH                  \
-    {                          \
-        OUTPUTS(FLUSH_0)       \
+#define FLUSH                     \
+    {                             \
+        OUTPUTS(FLUSH_0)          \
         if (++flushes == BLOCK) { \
-            OUTPUTS(FLUSH_1)   \
-            flushes = 0;       \
-        }                      \
+            OUTPUTS(FLUSH_1)      \
+            flushes = 0;          \
+        }                         \
     }
 
 #ifdef PARTIAL
@@ -59,19 +59,20 @@
 #define FINISH(n, kind, at, value) ys##n[at] = value;
 #else
 #define PLACE(result) (result)
-#define FINISH(n, kind, at, value)                    \
-    if (wanted_##n) {                                 \
-        real y##n = (value);                          \
-        BLEND_SCALAR(n, LOAD_##kind(ys##n, at))       \
-        STORE_##kind(ys##n, at, y##n);                \
+#define FINISH(n, kind, at, value)              \
+    if (wanted_##n) {                           \
+        real y##n = (value);                    \
+        BLEND_SCALAR(n, LOAD_##kind(ys##n, at)) \
+        STORE_##kind(ys##n, at, y##n);          \
     }
 #endif
 // BLEND for one value of a kernel whose VALUE is a vector.
 #ifdef BETA
-#define BLEND_SCALAR(n, old) y##n = LANE(SCALED(SPLAT(y##n))) + (LANE(BETA) + (accumulate_##n ? REAL(1.0) : REAL(0.0))) * (old);
+#define BLEND_SCALAR(n, old) \
+    y##n = LANE(SCALED(SPLAT(y##n))) + (LANE(BETA) + (accumulate_##n ? REAL(1.0) : REAL(0.0))) * (old);
 #else
-#define BLEND_SCALAR(n, old)            \
-    y##n = LANE(SCALED(SPLAT(y##n)));   \
+#define BLEND_SCALAR(n, old)          \
+    y##n = LANE(SCALED(SPLAT(y##n))); \
     if (accumulate_##n) y##n += (old);
 #endif
 
@@ -87,13 +88,13 @@
 
 #ifdef REDUCE_ROWS
 // Joins the lanes of y##n, as a tree.
-#define JOIN_LANES(n, kind)                                                      \
-    real folded_##n[2 * VL];                                                     \
-    CAT(vstore, VL)(IDENTITY_##n, 0, folded_##n + VL);                           \
-    CAT(vstore, VL)(y##n, 0, folded_##n);                                        \
-    for (int half_way = VL / 2; half_way > 0; half_way /= 2) {                   \
+#define JOIN_LANES(n, kind)                                                                               \
+    real folded_##n[2 * VL];                                                                              \
+    CAT(vstore, VL)(IDENTITY_##n, 0, folded_##n + VL);                                                    \
+    CAT(vstore, VL)(y##n, 0, folded_##n);                                                                 \
+    for (int half_way = VL / 2; half_way > 0; half_way /= 2) {                                            \
         const VALUE low = CAT(vload, VL)(0, folded_##n), high = CAT(vload, VL)(0, folded_##n + half_way); \
-        CAT(vstore, VL)(COMBINE_##n(low, high), 0, folded_##n);                  \
+        CAT(vstore, VL)(COMBINE_##n(low, high), 0, folded_##n);                                           \
     }
 #define FINISH_FOLDED(n, kind) FINISH(n, kind, PLACE(result), folded_##n[0])
 
@@ -152,10 +153,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_rows(
 }
 
 #else  // REDUCE_COLUMNS
-#define FINISH_LANES(n, kind)                        \
-    real folded_##n[VL];                             \
-    CAT(vstore, VL)(y##n, 0, folded_##n);            \
-    for (ulong i = skip; i < VL; i++) FINISH(n, kind, PLACE(outer * length + column + i), folded_##n[i])
+#define FINISH_LANES(n, kind)             \
+    real folded_##n[VL];                  \
+    CAT(vstore, VL)(y##n, 0, folded_##n); \
+    for (ulong i = skip; i < VL; i++) FINISH(n, kind, PLACE(outer *length + column + i), folded_##n[i])
 
 // A work-item takes VL columns of one outer position; the last columns' vector overlaps, and its
 // first lanes are not written.
@@ -212,15 +213,15 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
     }
 
 // The sum of team_size neighbouring work-items' values, as a tree.
-#define JOIN_GROUP(n, kind)                                                                      \
-    local real *mine_##n = shared_values + get_local_id(0);                                      \
-    *mine_##n = y##n;                                                                            \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                \
-    for (int half_way = team_size / 2; half_way > 0; half_way /= 2) {                            \
-        if (lane < half_way) *mine_##n = COMBINE_##n(*mine_##n, mine_##n[half_way]);             \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
-    }                                                                                            \
-    const real total_##n = *mine_##n;                                                            \
+#define JOIN_GROUP(n, kind)                                                          \
+    local real *mine_##n = shared_values + get_local_id(0);                          \
+    *mine_##n = y##n;                                                                \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                    \
+    for (int half_way = team_size / 2; half_way > 0; half_way /= 2) {                \
+        if (lane < half_way) *mine_##n = COMBINE_##n(*mine_##n, mine_##n[half_way]); \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                \
+    }                                                                                \
+    const real total_##n = *mine_##n;                                                \
     barrier(CLK_LOCAL_MEM_FENCE);
 
 #if defined(REDUCE_ELEMENTS)
@@ -264,36 +265,37 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 // clang-format on
 #define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
 #define DECLARE_ALL(n, kind, unit) real all_##n[UNROLL * WIDE];
-#define DECLARE_WIDE(n, kind)                                      \
+#define DECLARE_WIDE(n, kind)                                           \
     VALUE a1_##n = IDENTITY_##n, a2_##n = IDENTITY_##n, wide_##n[WIDE]; \
     for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;
-#define READ_0(n, kind)                                               \
-    {                                                                 \
-        const real held = LOAD_##kind(xs##n, from_##n);               \
-        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = held;  \
+#define READ_0(n, kind)                                              \
+    {                                                                \
+        const real held = LOAD_##kind(xs##n, from_##n);              \
+        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = held; \
     }
 #if WIDE == 4
-#define READ_1(n, kind)                                                                                     \
-    if (quads) {                                                                                            \
-        READ_QUAD_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                     \
-    } else {                                                                                                \
-        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = LOAD_##kind(xs##n, from_##n + column + e);   \
+#define READ_1(n, kind)                                                                                   \
+    if (quads) {                                                                                          \
+        READ_QUAD_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                   \
+    } else {                                                                                              \
+        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = LOAD_##kind(xs##n, from_##n + column + e); \
     }
 #else
 #define READ_1(n, kind) all_##n[u] = LOAD_##kind(xs##n, from_##n + column);
 #endif
-#define READ_2(n, kind)      \
-    if (walks_##n) {         \
-        READ_1(n, kind)      \
-    } else READ_0(n, kind)
+#define READ_2(n, kind) \
+    if (walks_##n) {    \
+        READ_1(n, kind) \
+    } else              \
+        READ_0(n, kind)
 #define READ(n, kind, unit) READ_##unit(n, kind)
 #define FETCH(n, kind, unit) const VALUE x##n = all_##n[WIDE * u + e];
 #define FOLD_WIDE(n, kind) wide_##n[e] = COMBINE_##n(wide_##n[e], y##n);
-#define JOIN_WIDE(n, kind)                                                                          \
-    for (int half_way = WIDE / 2; half_way > 0; half_way /= 2)                                      \
+#define JOIN_WIDE(n, kind)                                                                                 \
+    for (int half_way = WIDE / 2; half_way > 0; half_way /= 2)                                             \
         for (int e = 0; e < half_way; e++) wide_##n[e] = COMBINE_##n(wide_##n[e], wide_##n[e + half_way]); \
-    VALUE a0_##n = wide_##n[0];                                                                     \
-    for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;                                      \
+    VALUE a0_##n = wide_##n[0];                                                                            \
+    for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;                                             \
     FLUSH_0(n, kind)
 #define JOIN_TWO_LEVELS(n, kind) VALUE y##n = COMBINE_##n(a2_##n, a1_##n);
 

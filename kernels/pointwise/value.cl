@@ -54,16 +54,18 @@ typedef int MASK;
 #define SCALAR_PARAMETER(name) const real p_##name,
 #define AXIS_PARAMETER(a) const ulong size_##a,
 #define STRIDE_PARAMETER(n, a) const ulong stride_##n##_##a,
-#define PARAMETERS INPUTS(INPUT_PARAMETER) OUTPUTS(OUTPUT_PARAMETER) SCALARS(SCALAR_PARAMETER) AXES(AXIS_PARAMETER) STRIDES(STRIDE_PARAMETER)
+#define PARAMETERS          \
+    INPUTS(INPUT_PARAMETER) \
+    OUTPUTS(OUTPUT_PARAMETER) SCALARS(SCALAR_PARAMETER) AXES(AXIS_PARAMETER) STRIDES(STRIDE_PARAMETER)
 
 #define OPEN_INPUT(n, kind, unit) global const kind *xs##n = OPEN(in##n);
-#define OPEN_OUTPUT(n, kind)                \
+#define OPEN_OUTPUT(n, kind)                   \
     const int wanted_##n = out##n##_base != 0; \
     global kind *ys##n = OPEN(out##n);
 
 // An index into some axes, innermost first, becomes a position on each; the outermost takes what is left.
-#define SPLIT_AXIS(a)                              \
-    const INDEX at_##a = rest % (INDEX)size_##a;   \
+#define SPLIT_AXIS(a)                            \
+    const INDEX at_##a = rest % (INDEX)size_##a; \
     rest /= (INDEX)size_##a;
 #define LAST_AXIS(a) const INDEX at_##a = rest;
 
@@ -78,7 +80,7 @@ typedef int MASK;
 #ifdef BETA
 #define BLEND(n, old) y##n = SCALED(y##n) + (accumulate_##n ? BETA + SPLAT(REAL(1.0)) : BETA) * (old);
 #else
-#define BLEND(n, old)          \
-    y##n = SCALED(y##n);       \
+#define BLEND(n, old)    \
+    y##n = SCALED(y##n); \
     if (accumulate_##n) y##n += (old);
 #endif

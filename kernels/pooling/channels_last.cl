@@ -14,9 +14,9 @@
 #define GET(p, i) CAT(vload, VL)(0, (p) + (i))
 
 SINGLE void pool_channels_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
-                                   const int channels, const int ih, const int iw, const int oh, const int ow, const int kh,
-                                   const int kw, const int sh, const int sw, const int ph, const int pw, const int eh,
-                                   const int ew, const int count_padding, const int item_rows) {
+                                   const int channels, const int ih, const int iw, const int oh, const int ow,
+                                   const int kh, const int kw, const int sh, const int sw, const int ph, const int pw,
+                                   const int eh, const int ew, const int count_padding, const int item_rows) {
     const int blocks = (ih + item_rows - 1) / item_rows, image = get_global_id(0) / blocks;
     const int first = get_global_id(0) % blocks * item_rows, last = min(first + item_rows, ih);
     const long row_size = (long)iw * channels;
@@ -29,14 +29,16 @@ SINGLE void pool_channels_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSO
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const realv lanes = GET(numbers, 0);
     // the windows whose rows [o * sh - ph, o * sh - ph + kh) meet those of this work-item
-    const int low = first + ph - kh + 1, from = low > 0 ? (low + sh - 1) / sh : 0, to = min((last - 1 + ph) / sh + 1, oh);
+    const int low = first + ph - kh + 1, from = low > 0 ? (low + sh - 1) / sh : 0,
+              to = min((last - 1 + ph) / sh + 1, oh);
     for (int o = from; o < to; o++) {
         const int top = o * sh - ph, r0 = max(top, 0), r1 = min(top + kh, ih);
         for (int q = 0; q < ow; q++) {
             const int left = q * sw - pw, c0 = max(left, 0), c1 = min(left + kw, iw);
             const long at = ((long)o * ow + q) * channels;
 #if OPERATOR == 1
-            const int counted = count_padding ? (min(top + kh, eh) - top) * (min(left + kw, ew) - left) : (r1 - r0) * (c1 - c0);
+            const int counted =
+                count_padding ? (min(top + kh, eh) - top) * (min(left + kw, ew) - left) : (r1 - r0) * (c1 - c0);
             const real share = counted > 0 ? 1 / (real)counted : 0;
 #endif
             for (int block = 0; block < channels; block += VL) {

@@ -22,7 +22,7 @@ typedef uint place;
 #endif
 
 // What the sum of the window that begins at (z, r, q) is divided by.
-#define DIVISOR(z, r, q) \
+#define DIVISOR(z, r, q)                                                                         \
     ((real)counted(z, kd, id, ed, count_padding) * (real)counted(r, kh, ih, eh, count_padding) * \
      (real)counted(q, kw, iw, ew, count_padding))
 
@@ -35,8 +35,7 @@ typedef uint place;
 #endif
 
 kernel void pool_forward(CONST_TENSOR(x), RESULTS, const Windows windows, const ulong count) {
-    WINDOW_DEPTHS WINDOW_PLANES
-    if (get_global_id(0) >= count) return;
+    WINDOW_DEPTHS WINDOW_PLANES if (get_global_id(0) >= count) return;
     const place at = get_global_id(0), row = at / ow, slice = row / oh, number = slice / od;
     global const stored *plane = OPEN(x) + (ulong)number * id * ih * iw;
     const int z0 = (int)(slice % od) * sd - pd, r0 = (int)(row % oh) * sh - ph, q0 = (int)(at % ow) * sw - pw;
@@ -81,8 +80,7 @@ bool holds_before(global const stored *plane, const real value, const int z, con
 
 kernel void pool_backward(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const Windows windows,
                           const ulong count) {
-    WINDOW_DEPTHS WINDOW_PLANES
-    if (get_global_id(0) >= count) return;
+    WINDOW_DEPTHS WINDOW_PLANES if (get_global_id(0) >= count) return;
     const place at = get_global_id(0), row = at / iw, slice = row / ih, number = slice / id;
     const int q = at % iw, r = row % ih, z = slice % id;
     const ulong first = (ulong)number * od * oh * ow;

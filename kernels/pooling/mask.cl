@@ -15,10 +15,9 @@
 #ifdef SW
 #define CHUNK 64  // windows whose maxima and places stay in the fastest cache
 
-kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate,
-                      const Windows windows, const ulong count) {
-    WINDOW_DEPTHS WINDOW_PLANES
-    const ulong row = get_global_id(0), slice = row / oh, number = slice / od;
+kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate, const Windows windows,
+                      const ulong count) {
+    WINDOW_DEPTHS WINDOW_PLANES const ulong row = get_global_id(0), slice = row / oh, number = slice / od;
     global const stored *plane = OPEN(x) + number * id * ih * iw;
     global const stored *results = OPEN(y) + row * ow;
     global stored *masks = OPEN(mask) + row * ow;
@@ -38,7 +37,8 @@ kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int 
                     const int high = q >= iw ? 0 : min(size, (iw - 1 - q) / SW + 1);
                     const long line = ((long)z * ih + r) * iw + q;
                     const real base = (real)line;  // the place of window 0: that of v is added below
-                    for (int v = low; v < high; v++) found[v] = LOAD(plane, line + v * SW) == result[v] ? base : found[v];
+                    for (int v = low; v < high; v++)
+                        found[v] = LOAD(plane, line + v * SW) == result[v] ? base : found[v];
                 }
         for (int v = 0; v < size; v++) {
             const real place = result[v] > START && found[v] > START ? found[v] + v * SW : -1;
@@ -47,10 +47,9 @@ kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int 
     }
 }
 #else
-kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate,
-                      const Windows windows, const ulong count) {
-    WINDOW_DEPTHS WINDOW_PLANES
-    const ulong at = get_global_id(0);
+kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate, const Windows windows,
+                      const ulong count) {
+    WINDOW_DEPTHS WINDOW_PLANES const ulong at = get_global_id(0);
     if (at >= count) return;
     const ulong row = at / ow, slice = row / oh, number = slice / od;
     global const stored *plane = OPEN(x) + number * id * ih * iw;

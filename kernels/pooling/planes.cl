@@ -36,20 +36,22 @@
 
 #define LEFT ((KW - 1) / SW)
 
-#define ROWS_SHAPE \
-    const long rows, const int item_rows, const int ih, const int iw, const int oh, const int ow, const int kh, const int sh, \
-        const int ph, const int pw, const int eh, const int ew, const int count_padding, const int pitch
+#define ROWS_SHAPE                                                                                              \
+    const long rows, const int item_rows, const int ih, const int iw, const int oh, const int ow, const int kh, \
+        const int sh, const int ph, const int pw, const int eh, const int ew, const int count_padding, const int pitch
 
 // Column by column, how many of a window's columns count.
-void count_columns(local real *columns, const int iw, const int ow, const int pw, const int ew, const int count_padding) {
-    for (int v = 0; v < (ow + VL - 1) / VL * VL; v++) columns[v] = (real)counted(v * SW - pw, KW, iw, ew, count_padding);
+void count_columns(local real *columns, const int iw, const int ow, const int pw, const int ew,
+                   const int count_padding) {
+    for (int v = 0; v < (ow + VL - 1) / VL * VL; v++)
+        columns[v] = (real)counted(v * SW - pw, KW, iw, ew, count_padding);
 }
 
 // Taps j and, where SW is 2, j + 1 of VL windows from v on, of a line at `start`.
 #if SW == 1
 #define TAPS(line, start, v, j, tap) const realv tap##0 = GET(line, (start) + (v) + (j));
 #elif SW == 2
-#define TAPS(line, start, v, j, tap) \
+#define TAPS(line, start, v, j, tap)                                                                                \
     const realv tap##low = GET(line, (start) + 2 * (v) + (j)), tap##high = GET(line, (start) + 2 * (v) + (j) + VL); \
     const realv tap##0 = (realv)(tap##low.even, tap##high.even), tap##1 = (realv)(tap##low.odd, tap##high.odd);
 #else
@@ -85,7 +87,8 @@ void store_places(global uchar *p, const long i, const long count, const realv p
 #endif
 
 kernel void pool_planes_forward(CONST_TENSOR(x), RESULTS, ROWS_SHAPE, const int id, const int od, const int kd,
-                                const int sd, const int pd, const int ed, local real *line, local real *columns PLACES) {
+                                const int sd, const int pd, const int ed, local real *line,
+                                local real *columns PLACES) {
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     const long run_end = last * ow;
     for (int i = 0; i < BAND * pitch; i++) line[i] = START;
@@ -214,7 +217,8 @@ void emit(global stored *target, local const real *row, const int n, const int a
 // Sums over the windows [low, high] of a plane of dy, each divided by the elements that it averages. Where windows have
 // as many rows, one division serves all of them.
 void sum_windows(local real *kept, local const real *columns, global const stored *dy, const int low, const int high,
-                 const int ih, const int ow, const int kh, const int sh, const int ph, const int eh, const int count_padding) {
+                 const int ih, const int ow, const int kh, const int sh, const int ph, const int eh,
+                 const int count_padding) {
     const int count = ROWS_OF(low);
     bool alike = true;
     for (int u = low; u <= high; u++) alike &= ROWS_OF(u) == count;

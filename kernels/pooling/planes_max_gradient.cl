@@ -174,12 +174,12 @@ SINGLE void pool_planes_max_gradient(VALUES, CONST_TENSOR(dy), TENSOR(dx), const
             const int r0 = done * SH - ph, slot = SLOT(done, SLOTS) * kept_pitch + LEFT;
             const long windows = (plane * oh + done) * ow;
             local const real *lines[KH];
-            TAPS for (int i = 0; i < KH; i++)
-                lines[i] = x_rows + (r0 + i >= 0 && r0 + i < ih ? SLOT(r0 + i, X_ROWS) : X_ROWS) * x_pitch;
+            TAPS for (int i = 0; i < KH; i++) lines[i] =
+                x_rows + (r0 + i >= 0 && r0 + i < ih ? SLOT(r0 + i, X_ROWS) : X_ROWS) * x_pitch;
 #ifdef CUT
             realv values[KH][SW];
-            TAPS for (int i = 0; i < KH; i++)
-                TAPS for (int p = 0; p < SW; p++) values[i][p] = GET(lines[i], p * phase_pitch);
+            TAPS for (int i = 0; i < KH; i++) TAPS for (int p = 0; p < SW; p++) values[i][p] =
+                GET(lines[i], p * phase_pitch);
 #endif
             for (int v = 0; v < ow; v += VL) {
                 const realv result = LOAD_BEFORE(OPEN(y), windows + v, y_end);

@@ -89,10 +89,8 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
         global const stored *plane = OPEN(x) + number * pixels;
         const real result = LOAD(OPEN(y), number);
         long chosen = 0;
-        for (; chosen + VL <= pixels && !any(VLOAD(plane, chosen) == (realv)(result)); chosen += VL)
-            ;
-        for (; chosen < pixels && LOAD(plane, chosen) != result; chosen++)
-            ;
+        for (; chosen + VL <= pixels && !any(VLOAD(plane, chosen) == (realv)(result)); chosen += VL);
+        for (; chosen < pixels && LOAD(plane, chosen) != result; chosen++);
         if (chosen < pixels) STORE(dxs, chosen, accumulate ? gradient + LOAD(dxs, chosen) : gradient);
 #endif
     }
@@ -107,18 +105,18 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
 #endif
 
 // Planes beyond the last one are the last one, and not written.
-#define OPEN_PLANE                                                                                     \
-    const int lane = get_local_id(0) % LANES, of_group = get_local_id(0) / LANES * LANES;              \
-    const ulong number = (ulong)get_group_id(0) * (GROUP / LANES) + get_local_id(0) / LANES;           \
+#define OPEN_PLANE                                                                           \
+    const int lane = get_local_id(0) % LANES, of_group = get_local_id(0) / LANES * LANES;    \
+    const ulong number = (ulong)get_group_id(0) * (GROUP / LANES) + get_local_id(0) / LANES; \
     const ulong at = min(number, (ulong)planes - 1);
 
 // What the lanes of a plane have found becomes one number: `parts` of the first of them.
-#define SHARE(parts, value, BOTH)                                                                      \
-    parts[lane] = value;                                                                               \
-    for (int rest = LANES / 2; rest > 0; rest /= 2) {                                                  \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
-        if (lane < rest) parts[lane] = BOTH(parts[lane], parts[lane + rest]);                          \
-    }                                                                                                  \
+#define SHARE(parts, value, BOTH)                                             \
+    parts[lane] = value;                                                      \
+    for (int rest = LANES / 2; rest > 0; rest /= 2) {                         \
+        barrier(CLK_LOCAL_MEM_FENCE);                                         \
+        if (lane < rest) parts[lane] = BOTH(parts[lane], parts[lane + rest]); \
+    }                                                                         \
     barrier(CLK_LOCAL_MEM_FENCE);
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_forward(

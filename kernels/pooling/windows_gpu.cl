@@ -44,8 +44,8 @@
 
 // strips: work-items for a column of results
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forward(
-    CONST_TENSOR(x), RESULTS, const Windows windows, const uint count, const int strips,
-    const ulong strips_divisor, const ulong row_divisor) {
+    CONST_TENSOR(x), RESULTS, const Windows windows, const uint count, const int strips, const ulong strips_divisor,
+    const ulong row_divisor) {
     WINDOW_PLANES
     const uint number = get_global_id(0);
     if (number >= count) return;

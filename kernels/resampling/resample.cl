@@ -2,8 +2,8 @@
 // (out, taps). An index outside of the axis adds nothing, and neither does a weight of 0.
 
 kernel void resample_elements(CONST_TENSOR(x), TENSOR_OF(const int, index), TENSOR_OF(const real, weight), TENSOR(y),
-                              const int accumulate, const ulong outer, const ulong in, const ulong out, const ulong inner,
-                              const ulong taps) {
+                              const int accumulate, const ulong outer, const ulong in, const ulong out,
+                              const ulong inner, const ulong taps) {
     const ulong item = get_global_id(0);
     if (item >= outer * out * inner) return;
     global const stored *xs = OPEN(x);

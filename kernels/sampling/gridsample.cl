@@ -57,9 +57,10 @@ void taps_of(const real g, const int size, int *index, real *weight) {
     }
 }
 
-kernel void gridsample_elements(CONST_TENSOR(x), CONST_TENSOR(grid), TENSOR(y), const int accumulate, const int channels,
-                                const Sizes sizes, const ulong count) {
-    IMAGE_DEPTHS IMAGE_PLANES
+kernel void gridsample_elements(CONST_TENSOR(x), CONST_TENSOR(grid), TENSOR(y), const int accumulate,
+                                const int channels, const Sizes sizes, const ulong count) {
+    IMAGE_DEPTHS
+    IMAGE_PLANES
     const ulong item = get_global_id(0);
     if (item >= count) return;
     const ulong pixels = (ulong)od * oh * ow, pixel = item % pixels, plane = item / pixels;

@@ -41,44 +41,45 @@ typedef int maskt;
 #define LINES_OF(count) ((count - 1) * SH + KH)
 
 // Sums `count` rows of results, a vector of each, for some channels. EDGE: lines may lie outside of the plane.
-#define SUM_ROWS(count, EDGE) \
-    { \
-        int line_at[LINES_OF(count)]; \
-        maskt line_mask[LINES_OF(count)]; \
-        _Pragma("unroll") for (int r = 0; r < LINES_OF(count); r++) { \
-            line_at[r] = (EDGE ? clamp(h + r * dh, 0, ih - 1) : h + r * dh) * iw + column; \
-            line_mask[r] = -(h + r * dh >= 0 && h + r * dh < ih); \
-        } \
-        for (int channel = from; channel < to; channel++) { \
-            const long before = ((long)image * channels + channel) * plane; \
-            global const stored *source = OPEN(x) + before, *filter = OPEN(filters) + channel * (KH * KW); \
-            const real start = has_start ? LOAD(OPEN(starts), channel) : 0; \
-            local real *to_row = to_rows + channel * pitch; \
-            realv sum[count], weight[KH * KW]; \
-            _Pragma("unroll") for (int k = 0; k < count; k++) sum[k] = start; \
-            _Pragma("unroll") for (int t = 0; t < KH * KW; t++) weight[t] = filter[t]; \
-            _Pragma("unroll") for (int r = LINES_OF(count) - count * SH; r < LINES_OF(count); r++) { \
-                PREFETCH(source + (long)together * plane + line_at[r]); \
-                if (SW == 2) PREFETCH(source + (long)together * plane + line_at[r] + VL); \
-            } \
-            if (loadable || block_loadable(before, all, h, column, ih, iw, dh, DW)) { \
-                _Pragma("unroll") for (int r = 0; r < LINES_OF(count); r++) { \
-                    global const stored *line = source + line_at[r]; \
-                    _Pragma("unroll") for (int j = 0; j < KW; j += 2) { \
-                        realv a, b = 0; \
-                        LOAD_PAIR(line, j, a, b) \
-                        ADD_TO_ROWS(count, r, j, a, EDGE ? masks[j] & (maskv)(line_mask[r]) : masks[j]) \
-                        if (j + 1 < KW) \
-                            ADD_TO_ROWS(count, r, j + 1, b, EDGE ? masks[j + 1] & (maskv)(line_mask[r]) : masks[j + 1]) \
-                    } \
-                } \
-            } else { \
-                _Pragma("unroll") for (int k = 0; k < count; k++) \
-                    sum[k] = sum_elements(source, filter, h + k * SH, column, ih, iw, dh, DW, start); \
-            } \
-            _Pragma("unroll") for (int k = 0; k < count; k++) \
-                STORE_REALS(to_row + k * ow, PROLOGUE_VECTOR(sum[k], channel)); \
-        } \
+#define SUM_ROWS(count, EDGE)                                                                                   \
+    {                                                                                                           \
+        int line_at[LINES_OF(count)];                                                                           \
+        maskt line_mask[LINES_OF(count)];                                                                       \
+        _Pragma("unroll") for (int r = 0; r < LINES_OF(count); r++) {                                           \
+            line_at[r] = (EDGE ? clamp(h + r * dh, 0, ih - 1) : h + r * dh) * iw + column;                      \
+            line_mask[r] = -(h + r * dh >= 0 && h + r * dh < ih);                                               \
+        }                                                                                                       \
+        for (int channel = from; channel < to; channel++) {                                                     \
+            const long before = ((long)image * channels + channel) * plane;                                     \
+            global const stored *source = OPEN(x) + before, *filter = OPEN(filters) + channel * (KH * KW);      \
+            const real start = has_start ? LOAD(OPEN(starts), channel) : 0;                                     \
+            local real *to_row = to_rows + channel * pitch;                                                     \
+            realv sum[count], weight[KH * KW];                                                                  \
+            _Pragma("unroll") for (int k = 0; k < count; k++) sum[k] = start;                                   \
+            _Pragma("unroll") for (int t = 0; t < KH * KW; t++) weight[t] = filter[t];                          \
+            _Pragma("unroll") for (int r = LINES_OF(count) - count * SH; r < LINES_OF(count); r++) {            \
+                PREFETCH(source + (long)together * plane + line_at[r]);                                         \
+                if (SW == 2) PREFETCH(source + (long)together * plane + line_at[r] + VL);                       \
+            }                                                                                                   \
+            if (loadable || block_loadable(before, all, h, column, ih, iw, dh, DW)) {                           \
+                _Pragma("unroll") for (int r = 0; r < LINES_OF(count); r++) {                                   \
+                    global const stored *line = source + line_at[r];                                            \
+                    _Pragma("unroll") for (int j = 0; j < KW; j += 2) {                                         \
+                        realv a, b = 0;                                                                         \
+                        LOAD_PAIR(line, j, a, b)                                                                \
+                        ADD_TO_ROWS(count, r, j, a, EDGE ? masks[j] & (maskv)(line_mask[r]) : masks[j])         \
+                        if (j + 1 < KW)                                                                         \
+                            ADD_TO_ROWS(                                                                        \
+                                count, r, j + 1, b, EDGE ? masks[j + 1] & (maskv)(line_mask[r]) : masks[j + 1]) \
+                    }                                                                                           \
+                }                                                                                               \
+            } else {                                                                                            \
+                _Pragma("unroll") for (int k = 0; k < count; k++) sum[k] =                                      \
+                    sum_elements(source, filter, h + k * SH, column, ih, iw, dh, DW, start);                    \
+            }                                                                                                   \
+            _Pragma("unroll") for (int k = 0; k < count; k++)                                                   \
+                STORE_REALS(to_row + k * ow, PROLOGUE_VECTOR(sum[k], channel));                                 \
+        }                                                                                                       \
     }
 
 // A vector of sums with all checks, by elements: pixels from (h, column) of a plane on.
@@ -132,8 +133,8 @@ kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(start
                         maskv masks[KW];
 #pragma unroll
                         for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, iw);
-                        const bool loadable = block_loadable(first_plane, all, h, column, ih, iw, dh, DW)
-                            && block_loadable(last_plane, all, h, column, ih, iw, dh, DW);
+                        const bool loadable = block_loadable(first_plane, all, h, column, ih, iw, dh, DW) &&
+                                              block_loadable(last_plane, all, h, column, ih, iw, dh, DW);
                         local real *to_rows = panel + (lead + at - begin + row * ow + v);
                         if (!several) {
                             SUM_ROWS(1, true)

@@ -11,8 +11,8 @@
 #endif
 
 #define EACH for (int c = 0; c < CHANNELS; c++)
-#define START                                                         \
-    if (get_global_id(0) >= images * pixels) return;                  \
+#define START                                        \
+    if (get_global_id(0) >= images * pixels) return; \
     const long from = (long)get_global_id(0) / pixels * CHANNELS * pixels + get_global_id(0) % pixels;
 
 void put(global stored *p, const long at, const real value, const int accumulate) {

@@ -41,19 +41,19 @@
 #define SUM(a, b) ((a) + (b))
 
 // Gives all lanes of a row what JOIN makes of the numbers of all, in order. first and second: LANES and LEFT numbers.
-#define DEFINE_SHARE(name, JOIN)                                                              \
-    real name(local real *first, local real *second, const int lane, const real value) {      \
-        first[lane] = value;                                                                  \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                         \
-        if (lane < LEFT) {                                                                    \
-            real some = first[lane * FAN];                                                    \
-            for (int i = 1; i < FAN; i++) some = JOIN(some, first[lane * FAN + i]);           \
-            second[lane] = some;                                                              \
-        }                                                                                     \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                         \
-        real all = second[0];                                                                 \
-        for (int i = 1; i < LEFT; i++) all = JOIN(all, second[i]);                            \
-        return all;                                                                           \
+#define DEFINE_SHARE(name, JOIN)                                                         \
+    real name(local real *first, local real *second, const int lane, const real value) { \
+        first[lane] = value;                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                    \
+        if (lane < LEFT) {                                                               \
+            real some = first[lane * FAN];                                               \
+            for (int i = 1; i < FAN; i++) some = JOIN(some, first[lane * FAN + i]);      \
+            second[lane] = some;                                                         \
+        }                                                                                \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                    \
+        real all = second[0];                                                            \
+        for (int i = 1; i < LEFT; i++) all = JOIN(all, second[i]);                       \
+        return all;                                                                      \
     }
 DEFINE_SHARE(share_top, GREATER)
 DEFINE_SHARE(share_sum, SUM)
@@ -66,14 +66,14 @@ DEFINE_SHARE(share_sum, SUM)
 // Reads a work-item's channels; MISSING is for places without one. Addresses that allow it are read in quads.
 #if WIDE == 4
 #define QUADS(p) QUAD_ALIGNED_stored(p)
-#define READ_EACH(to, p, MISSING)                                                                 \
-    if (QUADS(p)) {                                                                               \
-        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) {                                  \
-            to[i] = to[i + 1] = to[i + 2] = to[i + 3] = MISSING;                                  \
-            if (CHANNEL < end) READ_QUAD_stored(to + i, (p) + CHANNEL)                            \
-        }                                                                                         \
-    } else {                                                                                      \
-        _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING;                \
+#define READ_EACH(to, p, MISSING)                                                  \
+    if (QUADS(p)) {                                                                \
+        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) {                   \
+            to[i] = to[i + 1] = to[i + 2] = to[i + 3] = MISSING;                   \
+            if (CHANNEL < end) READ_QUAD_stored(to + i, (p) + CHANNEL)             \
+        }                                                                          \
+    } else {                                                                       \
+        _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING; \
     }
 // clang-format off
 #define WRITE_QUADS(p, VALUE)                                                                     \
@@ -90,13 +90,13 @@ DEFINE_SHARE(share_sum, SUM)
 #endif
 
 // Writes VALUE for each of a work-item's channels, or adds it.
-#define WRITE_EACH(p, VALUE)                                                                      \
-    if (accumulate) {                                                                             \
-        _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE + LOAD(p, CHANNEL));    \
-    }                                                                                             \
-    WRITE_QUADS(p, VALUE)                                                                         \
-    else {                                                                                        \
-        _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE);                       \
+#define WRITE_EACH(p, VALUE)                                                                   \
+    if (accumulate) {                                                                          \
+        _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE + LOAD(p, CHANNEL)); \
+    }                                                                                          \
+    WRITE_QUADS(p, VALUE)                                                                      \
+    else {                                                                                     \
+        _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE);                    \
     }
 
 // The greatest of what a work-item holds; places without a channel hold -INFINITY.
@@ -127,33 +127,33 @@ real sum_of_terms(const real *results, const real *gradients) {
     return sum;
 }
 
-#define READ_POWERS                                                              \
-    real values[ITEM];                                                           \
-    READ_EACH(values, xs, -INFINITY)                                             \
+#define READ_POWERS                  \
+    real values[ITEM];               \
+    READ_EACH(values, xs, -INFINITY) \
     _Pragma("unroll") EACH if (CHANNEL < end) values[i] *= scale;
 
-#define READ_GRADIENTS                      \
-    real results[ITEM], gradients[ITEM];    \
-    READ_EACH(results, ys, 0)               \
+#define READ_GRADIENTS                   \
+    real results[ITEM], gradients[ITEM]; \
+    READ_EACH(results, ys, 0)            \
     READ_EACH(gradients, dys, 0)
 
-#define WRITE_POWERS(p)                                             \
-    {                                                               \
-        const real last = LOG ? log(sum) : REAL(1.0) / sum;         \
-        WRITE_EACH(p, (LOG ? values[i] - last : values[i] * last))  \
+#define WRITE_POWERS(p)                                            \
+    {                                                              \
+        const real last = LOG ? log(sum) : REAL(1.0) / sum;        \
+        WRITE_EACH(p, (LOG ? values[i] - last : values[i] * last)) \
     }
 #define WRITE_GRADIENTS(p) WRITE_EACH(p, GRADIENT(results[i], gradients[i], total) * scale)
 
 // Rows beyond the last one are the last one, and not written.
-#define OPEN_ROW                                                                              \
-    const int lane = get_local_id(0) % LANES, of_group = get_local_id(0) / LANES * LANES;     \
-    const long number = (long)get_group_id(0) * (GROUP / LANES) + get_local_id(0) / LANES;    \
-    const long from = min(number, rows - 1) * channels;                                       \
+#define OPEN_ROW                                                                           \
+    const int lane = get_local_id(0) % LANES, of_group = get_local_id(0) / LANES * LANES;  \
+    const long number = (long)get_group_id(0) * (GROUP / LANES) + get_local_id(0) / LANES; \
+    const long from = min(number, rows - 1) * channels;                                    \
     const int first = 0, end = channels;
 
-#define OPEN_PART                                                                                       \
-    const int lane = get_local_id(0), of_group = 0;                                                                   \
-    const long row = get_group_id(0) / parts, from = row * channels;                                    \
+#define OPEN_PART                                                    \
+    const int lane = get_local_id(0), of_group = 0;                  \
+    const long row = get_group_id(0) / parts, from = row * channels; \
     const int first = (int)(get_group_id(0) % parts) * (GROUP * ITEM), end = channels;
 
 #define FIXED kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))

@@ -98,8 +98,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_backward
     }
 }
 
-#define TILES                                                                                         \
-    const long tiles = (pixels + WIDE - 1) / WIDE;                                                    \
+#define TILES                                      \
+    const long tiles = (pixels + WIDE - 1) / WIDE; \
     for (long tile = ITEM * item_tiles; tile < min((long)(ITEM + 1) * item_tiles, images * tiles); tile++)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_forward(
@@ -187,8 +187,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
 #pragma unroll
             for (int v = 0; v < TV; v++) {
                 const realv result = GET(kept, c * WIDE + v * VL), gradient = GET(gradients, c * WIDE + v * VL);
-                WRITE(OPEN(dx), from + c * pixels + v * VL, left - v * VL,
-                      GRADIENT(result, gradient, total[v]) * scale, accumulate)
+                WRITE(OPEN(dx), from + c * pixels + v * VL, left - v * VL, GRADIENT(result, gradient, total[v]) * scale,
+                      accumulate)
             }
         }
     }
@@ -197,16 +197,16 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
 
 #define EACH_CHANNEL for (long c = 0; c < channels; c++)
 #define PLACE(c) (from + (c) * pixels)
-#define START                                                     \
-    if (get_global_id(0) >= images * pixels) return;              \
+#define START                                        \
+    if (get_global_id(0) >= images * pixels) return; \
     const long from = (long)get_global_id(0) / pixels * channels * pixels + get_global_id(0) % pixels;
 
 void put(global stored *p, const long at, const real value, const int accumulate) {
     STORE(p, at, accumulate ? value + LOAD(p, at) : value);
 }
 
-kernel void softmax_elements_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, const long images, const long channels,
-                    const long pixels) {
+kernel void softmax_elements_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale,
+                                     const long images, const long channels, const long pixels) {
     START
     global const stored *xs = OPEN(x);
     real top = -INFINITY, total = 0;
@@ -225,8 +225,8 @@ kernel void softmax_elements_forward(CONST_TENSOR(x), TENSOR(y), const int accum
     }
 }
 
-kernel void softmax_elements_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale, const long images,
-                     const long channels, const long pixels) {
+kernel void softmax_elements_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
+                                      const real scale, const long images, const long channels, const long pixels) {
     START
     global const stored *ys = OPEN(y), *dys = OPEN(dy);
     real total = 0;

@@ -33,7 +33,8 @@ static void reference(void) {
                             for (int j = 0; j < K; j++) {
                                 int r = u * S - P + i * D, q = v * S - P + j * D;
                                 if (r < 0 || r >= H || q < 0 || q >= W) continue;
-                                int xi = ((n * IC + o / OCG * ICG + c) * H + r) * W + q, wi = ((o * ICG + c) * K + i) * K + j;
+                                int xi = ((n * IC + o / OCG * ICG + c) * H + r) * W + q,
+                                    wi = ((o * ICG + c) * K + i) * K + j;
                                 sum += (double)x[xi] * w[wi];
                                 rdx[xi] += (double)dy[at] * w[wi];
                                 rdw[wi] += (double)dy[at] * x[xi];
@@ -49,7 +50,8 @@ static void random_fill(float *values, size_t count) {
 
 static double error(const float *got, const double *expected, size_t count, double times) {
     double worst = 0;
-    for (size_t i = 0; i < count; i++) worst = fmax(worst, isnan(got[i]) ? INFINITY : fabs(got[i] - times * expected[i]));
+    for (size_t i = 0; i < count; i++)
+        worst = fmax(worst, isnan(got[i]) ? INFINITY : fabs(got[i] - times * expected[i]));
     return worst;
 }
 
@@ -59,9 +61,22 @@ static clg_buffer host(float *values, size_t bytes, uint32_t mode) {
 }
 
 static void run(clg_context context, uint32_t direction, clg_buffer *buffers, uint32_t count) {
-    clg_conv conv = {.size = sizeof conv, .direction = direction, .dtype = CLG_FLOAT32, .ndim = 2, .batch = N, .in_channels = IC,
-                     .out_channels = OC, .groups = G, .in = {H, W}, .kernel = {K, K}, .stride = {S, S}, .pad_begin = {P, P},
-                     .pad_end = {P, P}, .dilate = {D, D}, .bias = direction == CLG_FORWARD};
+    clg_conv conv = {
+        .size = sizeof conv,
+        .direction = direction,
+        .dtype = CLG_FLOAT32,
+        .ndim = 2,
+        .batch = N,
+        .in_channels = IC,
+        .out_channels = OC,
+        .groups = G,
+        .in = {H, W},
+        .kernel = {K, K},
+        .stride = {S, S},
+        .pad_begin = {P, P},
+        .pad_end = {P, P},
+        .dilate = {D, D},
+        .bias = direction == CLG_FORWARD};
     clg_plan plan;
     char text[512];
     uint32_t wanted = 0;
@@ -98,14 +113,15 @@ int main(int argc, char **argv) {
     reference();
     clg_context context;
     must(clg_context_create(argc > 1 ? argv[1] : NULL, &context), "clg_context_create");
-    clg_buffer bx = host(x, sizeof x, 0), bw = host(w, sizeof w, 0), bb = host(b, sizeof b, 0), bdy = host(dy, sizeof dy, 0);
+    clg_buffer bx = host(x, sizeof x, 0), bw = host(w, sizeof w, 0), bb = host(b, sizeof b, 0),
+               bdy = host(dy, sizeof dy, 0);
     run(context, CLG_FORWARD, (clg_buffer[]){bx, bw, bb, host(y, sizeof y, 0)}, 4);
     run(context, CLG_BACKWARD_DATA, (clg_buffer[]){bdy, bw, host(dx, sizeof dx, 0)}, 3);
     run(context, CLG_BACKWARD_FILTER, (clg_buffer[]){bx, bdy, host(dw, sizeof dw, 0)}, 3);
     run(context, CLG_BACKWARD_FILTER, (clg_buffer[]){bx, bdy, host(dw, sizeof dw, CLG_ACCUMULATE)}, 3);
     run(context, CLG_BACKWARD_BIAS, (clg_buffer[]){bdy, host(db, sizeof db, 0)}, 2);
-    double errors[] = {error(y, ry, sizeof y / 4, 1), error(dx, rdx, sizeof dx / 4, 1), error(dw, rdw, sizeof dw / 4, 2),
-                       error(db, rdb, OC, 1)};
+    double errors[] = {error(y, ry, sizeof y / 4, 1), error(dx, rdx, sizeof dx / 4, 1),
+                       error(dw, rdw, sizeof dw / 4, 2), error(db, rdb, OC, 1)};
     printf("errors: y %g dx %g dw %g db %g\n", errors[0], errors[1], errors[2], errors[3]);
     for (int i = 0; i < 4; i++)
         if (!(errors[i] < 2e-5)) return 1;

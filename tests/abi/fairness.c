@@ -30,7 +30,8 @@ static void expect(clg_status status) {
 }
 
 static clg_buffer buffer(float *data) {
-    return (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = CLG_FLOAT32, .handle = data, .bytes = 4 * COUNT};
+    return (clg_buffer){
+        .size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = CLG_FLOAT32, .handle = data, .bytes = 4 * COUNT};
 }
 
 static void *start(void *unused) {
@@ -69,7 +70,8 @@ int main(void) {
     char text[64];
     snprintf(text, sizeof text, "pointwise x0[%d] : y0 = exp(sin(x0))", COUNT);
     float *x = calloc(COUNT, 4), *y = calloc(COUNT, 4);
-    if (clg_context_create(NULL, &context) || clg_plan_create(context, text, &plan) || clg_array_create(context, 4 * COUNT, &array)) {
+    if (clg_context_create(NULL, &context) || clg_plan_create(context, text, &plan) ||
+        clg_array_create(context, 4 * COUNT, &array)) {
         fprintf(stderr, "%s\n", clg_last_error());
         return 1;
     }

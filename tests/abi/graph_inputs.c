@@ -2,7 +2,8 @@
 #include "misuse.h"
 
 static clg_buffer of(uint32_t kind, void *memory, uint64_t bytes) {
-    return (clg_buffer){.size = sizeof(clg_buffer), .kind = kind, .dtype = CLG_FLOAT32, .handle = memory, .bytes = bytes};
+    return (clg_buffer){
+        .size = sizeof(clg_buffer), .kind = kind, .dtype = CLG_FLOAT32, .handle = memory, .bytes = bytes};
 }
 
 static void has(clg_plan plan, uint32_t index, const char *name, uint32_t role) {
@@ -19,8 +20,8 @@ static void has(clg_plan plan, uint32_t index, const char *name, uint32_t role) 
 static void same(const float *found, const float *expected, size_t bytes) {
     checks++;
     if (memcmp(found, expected, bytes)) {
-        printf("got %g %g %g %g, expected %g %g %g %g\n", found[0], found[1], found[2], found[3], expected[0], expected[1], expected[2],
-               expected[3]);
+        printf("got %g %g %g %g, expected %g %g %g %g\n", found[0], found[1], found[2], found[3], expected[0],
+               expected[1], expected[2], expected[3]);
         failures++;
     }
 }
@@ -59,15 +60,22 @@ int main(int argc, char **argv) {
     REFUSED(clg_plan_destroy(plan), CLG_OK, "");
 
     options.outputs = NULL, options.gradients = "x";
-    REFUSED(clg_graph_create(context, "input x[4]\ny = x | pointwise x0[4] : y0 = 9 * x0;\noutput y x\n", &options, &plan), CLG_OK, "");
+    REFUSED(
+        clg_graph_create(context, "input x[4]\ny = x | pointwise x0[4] : y0 = 9 * x0;\noutput y x\n", &options, &plan),
+        CLG_OK, "");
     has(plan, 0, "x", CLG_IN);
     has(plan, 1, "d.y", CLG_IN);
     has(plan, 2, "d.x.out", CLG_IN);
     has(plan, 3, "y", CLG_OUT);
     has(plan, 4, "x", CLG_OUT);
     has(plan, 5, "d.x", CLG_OUT);
-    clg_buffer all[6] = {of(CLG_HOST, (void *)x, sizeof x), of(CLG_HOST, (void *)ones, sizeof x), of(CLG_HOST, (void *)ones, sizeof x),
-                         of(CLG_HOST, z, sizeof x), of(CLG_HOST, y, sizeof x), of(CLG_HOST, d, sizeof x)};
+    clg_buffer all[6] = {
+        of(CLG_HOST, (void *)x, sizeof x),
+        of(CLG_HOST, (void *)ones, sizeof x),
+        of(CLG_HOST, (void *)ones, sizeof x),
+        of(CLG_HOST, z, sizeof x),
+        of(CLG_HOST, y, sizeof x),
+        of(CLG_HOST, d, sizeof x)};
     REFUSED(clg_plan_run(plan, all, 6, NULL, 0), CLG_OK, "");
     same(y, x, sizeof x);
     same(d, tens, sizeof x);

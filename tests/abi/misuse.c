@@ -44,8 +44,19 @@ int main(int argc, char **argv) {
     REFUSED(clg_plan_create(context, "conv forward n1 ic1 iw4 oc1 kw3 sw0", &plan), CLG_INVALID_PROBLEM, "stride");
     REFUSED(clg_plan_create(context, "conv forward f8 n1 ic1 iw4 oc1 kw3", &plan), CLG_INVALID_PROBLEM, "f8");
 
-    clg_conv conv = {.size = sizeof conv, .direction = CLG_FORWARD, .dtype = CLG_FLOAT32, .ndim = 1, .batch = 1, .in_channels = 1,
-                     .out_channels = 1, .groups = 1, .in = {4}, .kernel = {3}, .stride = {1}, .dilate = {1}};
+    clg_conv conv = {
+        .size = sizeof conv,
+        .direction = CLG_FORWARD,
+        .dtype = CLG_FLOAT32,
+        .ndim = 1,
+        .batch = 1,
+        .in_channels = 1,
+        .out_channels = 1,
+        .groups = 1,
+        .in = {4},
+        .kernel = {3},
+        .stride = {1},
+        .dilate = {1}};
     REFUSED(clg_plan_create_conv(context, NULL, &plan), CLG_INVALID_ARGUMENT, "size");
     REFUSED(clg_plan_create_conv(context, &conv, NULL), CLG_INVALID_ARGUMENT, "NULL");
     REFUSED(clg_plan_create_conv(NULL, &conv, &plan), CLG_INVALID_HANDLE, "clg_context");
@@ -85,8 +96,8 @@ int main(int argc, char **argv) {
     REFUSED(clg_plan_run(plan, good, 3, &scalar, 1), CLG_INVALID_ARGUMENT, "scalars");
     clg_buffer bad[3];
 #define BROKEN(change, status, word) \
-    memcpy(bad, good, sizeof bad); \
-    change; \
+    memcpy(bad, good, sizeof bad);   \
+    change;                          \
     REFUSED(clg_plan_run(plan, bad, 3, NULL, 0), status, word)
     BROKEN(bad[0].size = 0, CLG_INVALID_ARGUMENT, "sizeof");
     BROKEN(bad[0].bytes = 15, CLG_BUFFER_TOO_SMALL, "for x");

@@ -15,7 +15,8 @@ static void expect(const char *what, clg_status got, clg_status expected, const 
     const char *message = clg_last_error();
     int good = got == expected && (expected == CLG_OK || (strlen(message) > 10 && strstr(message, word)));
     if (!good) failures++;
-    printf("%s %s: status %d (expected %d): %s\n", good ? "ok  " : "FAIL", what, (int)got, (int)expected, got ? message : "");
+    printf("%s %s: status %d (expected %d): %s\n", good ? "ok  " : "FAIL", what, (int)got, (int)expected,
+           got ? message : "");
 }
 #define REFUSED(call, status, word) expect(#call, call, status, word)
 

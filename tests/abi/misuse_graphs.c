@@ -2,14 +2,16 @@
 #include "misuse.h"
 
 static clg_buffer host(void *memory, uint64_t bytes) {
-    return (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = CLG_FLOAT32, .handle = memory, .bytes = bytes};
+    return (clg_buffer){
+        .size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = CLG_FLOAT32, .handle = memory, .bytes = bytes};
 }
 
 int main(int argc, char **argv) {
     const char *device = argc > 1 ? argv[1] : NULL;
-    const char *sums = "input x[4] a_name_that_is_longer_than_the_struct_of_an_argument[4]\n"
-                       "y = x a_name_that_is_longer_than_the_struct_of_an_argument | pointwise x0[4] x1[4] : y0 = x0 + x1;\n"
-                       "z = y | pointwise x0[4] : y0 = 2 * x0;\noutput y z\n";
+    const char *sums =
+        "input x[4] a_name_that_is_longer_than_the_struct_of_an_argument[4]\n"
+        "y = x a_name_that_is_longer_than_the_struct_of_an_argument | pointwise x0[4] x1[4] : y0 = x0 + x1;\n"
+        "z = y | pointwise x0[4] : y0 = 2 * x0;\noutput y z\n";
     clg_context context = NULL, other = NULL;
     clg_plan plan = NULL, added = NULL;
     clg_array array = NULL, small = NULL, foreign = NULL, gone = NULL;
@@ -74,10 +76,10 @@ int main(int argc, char **argv) {
 
     clg_buffer good[4] = {host(x, sizeof x), host(w, sizeof w), host(y, sizeof y), host(z, sizeof z)}, bad[4];
     clg_copy none[4] = {{0}}, copies[4];
-#define BROKEN(change, status, word) \
-    memcpy(bad, good, sizeof bad); \
+#define BROKEN(change, status, word)     \
+    memcpy(bad, good, sizeof bad);       \
     memcpy(copies, none, sizeof copies); \
-    change; \
+    change;                              \
     REFUSED(clg_plan_start(plan, bad, 4, NULL, 0, copies, &event), status, word)
     BROKEN(bad[0].kind = CLG_ARRAY, CLG_INVALID_HANDLE, "clg_array");
     BROKEN((bad[0].kind = CLG_ARRAY, bad[0].handle = gone), CLG_INVALID_HANDLE, "clg_array");
@@ -89,7 +91,8 @@ int main(int argc, char **argv) {
     BROKEN(copies[1].array = small, CLG_BUFFER_TOO_SMALL, "an_argument");
     BROKEN(copies[1].array = foreign, CLG_INVALID_ARGUMENT, "another context");
     BROKEN(copies[2].array = array, CLG_INVALID_ARGUMENT, "copy for y");
-    BROKEN((bad[0].kind = CLG_ARRAY, bad[0].handle = array, copies[0].array = array), CLG_INVALID_ARGUMENT, "copy for x");
+    BROKEN(
+        (bad[0].kind = CLG_ARRAY, bad[0].handle = array, copies[0].array = array), CLG_INVALID_ARGUMENT, "copy for x");
     BROKEN(bad[2].mode = CLG_ACCUMULATE, CLG_INVALID_ARGUMENT, "made for that");
     BROKEN(bad[3].mode = CLG_SKIP, CLG_INVALID_ARGUMENT, "made for that");
     REFUSED(clg_plan_start(NULL, good, 4, NULL, 0, NULL, &event), CLG_INVALID_HANDLE, "clg_plan");
@@ -113,8 +116,8 @@ int main(int argc, char **argv) {
     REFUSED(clg_plan_start(added, good, 4, NULL, 0, NULL, NULL), CLG_OK, ""); /* without an event it waits */
     if (z[3] != 30) failures++;
     REFUSED(clg_plan_start(added, good, 4, NULL, 0, NULL, &event), CLG_OK, "");
-    REFUSED(clg_plan_destroy(added), CLG_OK, "");       /* the run goes on */
-    REFUSED(clg_context_destroy(context), CLG_OK, "");  /* and is waited for here */
+    REFUSED(clg_plan_destroy(added), CLG_OK, "");      /* the run goes on */
+    REFUSED(clg_context_destroy(context), CLG_OK, ""); /* and is waited for here */
     REFUSED(clg_event_wait(event), CLG_OK, "");
     if (z[3] != 40) failures++;
     REFUSED(clg_event_destroy(event), CLG_OK, "");

@@ -56,12 +56,15 @@ static double compare(const char *path, std::string *where) {
             *where = name + " in step " + std::to_string(step);
         };
         for (int i = 0; i < own.num_outputs(); i++)
-            take(apart(ours.output_blobs()[i]->cpu_data(), own.output_blobs()[i]->cpu_data(), own.output_blobs()[i]->count()),
+            take(apart(ours.output_blobs()[i]->cpu_data(), own.output_blobs()[i]->cpu_data(),
+                       own.output_blobs()[i]->count()),
                  "output");
-        take(apart(ours.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->count()), "dx");
+        take(apart(ours.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->count()),
+             "dx");
         for (std::size_t i = 0; i < own.params().size(); i++) {
             const std::string name = "parameter " + std::to_string(i);
-            take(apart(ours.params()[i]->cpu_diff(), own.params()[i]->cpu_diff(), own.params()[i]->count()), "gradient of " + name);
+            take(apart(ours.params()[i]->cpu_diff(), own.params()[i]->cpu_diff(), own.params()[i]->count()),
+                 "gradient of " + name);
             take(apart(ours.params()[i]->cpu_data(), own.params()[i]->cpu_data(), own.params()[i]->count()), name);
         }
     }
@@ -88,7 +91,8 @@ int main(int argc, char **argv) {
     for (std::thread &thread : threads) thread.join();
     unsigned long long counts[2];
     clgraft_caffe_served(counts);
-    std::printf("float %g (%s) double %g (%s), losses %g %g %g, served %llu handed over %llu\n", single, single_at.c_str(), twice,
-                twice_at.c_str(), losses[0], losses[1], losses[2], counts[0], counts[1]);
-    return !(single < 1e-4 && twice < 1e-10 && losses[0] == losses[1] && losses[0] == losses[2] && counts[0] && !counts[1]);
+    std::printf("float %g (%s) double %g (%s), losses %g %g %g, served %llu handed over %llu\n", single,
+                single_at.c_str(), twice, twice_at.c_str(), losses[0], losses[1], losses[2], counts[0], counts[1]);
+    return !(single < 1e-4 && twice < 1e-10 && losses[0] == losses[1] && losses[0] == losses[2] && counts[0] &&
+             !counts[1]);
 }

@@ -41,6 +41,6 @@ static void run() {
 }
 
 int main() {
-    run<caffe::LSTMLayer<float> >();
-    run<caffe::RNNLayer<float> >();
+    run<caffe::LSTMLayer<float>>();
+    run<caffe::RNNLayer<float>>();
 }

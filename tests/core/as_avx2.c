@@ -14,9 +14,22 @@
 #define TEXT(word) QUOTED(word)
 
 /* llvm::StringRef, llvm::StringMapEntry<bool>, llvm::StringMapImpl */
-struct text { const char *characters; size_t length; };
-struct entry { size_t length; union { bool value; uint64_t padded; }; char key[]; };
-struct map { struct entry **table; unsigned buckets, items, tombstones, item_size; };
+struct text {
+    const char *characters;
+    size_t length;
+};
+struct entry {
+    size_t length;
+    union {
+        bool value;
+        uint64_t padded;
+    };
+    char key[];
+};
+struct map {
+    struct entry **table;
+    unsigned buckets, items, tombstones, item_size;
+};
 
 static int find_llvm(struct dl_phdr_info *library, size_t size, void *found) {
     (void)size;

@@ -31,7 +31,9 @@ typedef int_tp Int;  // of sizes and indices
 typedef caffe::Device Device;
 
 // The branch's blobs have at least one axis: what is a number in stock Caffe is an array of one there.
-inline std::vector<Int> as_blob(const std::vector<Int> &shape) { return shape.empty() ? std::vector<Int>(1, 1) : shape; }
+inline std::vector<Int> as_blob(const std::vector<Int> &shape) {
+    return shape.empty() ? std::vector<Int>(1, 1) : shape;
+}
 
 template <typename Dtype>
 Device *device_of(Layer<Dtype> *layer) {
@@ -72,7 +74,7 @@ caffe::Blob<Dtype> *new_blob(const std::vector<Int> &shape, Device *) {
 #endif
 
 template <typename Dtype>
-using LayerPointer = shared_ptr<Layer<Dtype> >;
+using LayerPointer = shared_ptr<Layer<Dtype>>;
 template <typename Dtype>
 using Blobs = std::vector<caffe::Blob<Dtype> *>;
 

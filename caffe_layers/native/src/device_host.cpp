@@ -18,7 +18,8 @@ void ServedLayer<Dtype>::Forward_gpu(const Blobs<Dtype> &bottom, const Blobs<Dty
 }
 
 template <typename Dtype>
-void ServedLayer<Dtype>::Backward_gpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom) {
+void ServedLayer<Dtype>::Backward_gpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down,
+                                      const Blobs<Dtype> &bottom) {
     backward(top, propagate_down, bottom, Place::host);
 }
 
@@ -27,6 +28,7 @@ template void locate<double>(caffe::Blob<double> *, bool, bool, Place, clg_buffe
 template void ServedLayer<float>::Forward_gpu(const Blobs<float> &, const Blobs<float> &);
 template void ServedLayer<double>::Forward_gpu(const Blobs<double> &, const Blobs<double> &);
 template void ServedLayer<float>::Backward_gpu(const Blobs<float> &, const std::vector<bool> &, const Blobs<float> &);
-template void ServedLayer<double>::Backward_gpu(const Blobs<double> &, const std::vector<bool> &, const Blobs<double> &);
+template void ServedLayer<double>::Backward_gpu(const Blobs<double> &, const std::vector<bool> &,
+                                                const Blobs<double> &);
 
 }  // namespace clgraft_caffe

@@ -19,7 +19,9 @@ void point_to(const Pointer &memory, std::size_t item, clg_buffer *buffer) {
 }
 
 // The branch can also be on CUDA's devices, whose memory clgraft does not share.
-Place place_of(const Device *device) { return device->backend() == caffe::BACKEND_OPENCL ? Place::device : Place::host; }
+Place place_of(const Device *device) {
+    return device->backend() == caffe::BACKEND_OPENCL ? Place::device : Place::host;
+}
 
 void expect(bool good, const char *problem) {
     if (!good) throw Refusal(problem);
@@ -96,7 +98,8 @@ void adapt(caffe::LayerParameter *parameters) {
            "[conv] got a fuse_type of the OpenCL branch's, expected UNFUSED");
     expect(parameters->lrn_param().fuse_type() == caffe::LRNParameter::UNFUSED,
            "[lrn] got a fuse_type of the OpenCL branch's, expected UNFUSED");
-    expect(!parameters->batch_norm_param().fused_relu(), "[batchnorm] got fused_relu of the OpenCL branch's, expected false");
+    expect(!parameters->batch_norm_param().fused_relu(),
+           "[batchnorm] got fused_relu of the OpenCL branch's, expected false");
     expect(parameters->dropout_param().scale_train(), "[dropout] got scale_train false, expected true");
     if (parameters->type() == "EuclideanLoss" || parameters->type() == "OclEuclideanLoss") {  // prototxt/marks.py
         caffe::PythonParameter *python = parameters->mutable_python_param();
@@ -110,7 +113,8 @@ void ServedLayer<Dtype>::Forward_gpu(const Blobs<Dtype> &bottom, const Blobs<Dty
 }
 
 template <typename Dtype>
-void ServedLayer<Dtype>::Backward_gpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom) {
+void ServedLayer<Dtype>::Backward_gpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down,
+                                      const Blobs<Dtype> &bottom) {
     backward(top, propagate_down, bottom, place_of(this->device_));
 }
 

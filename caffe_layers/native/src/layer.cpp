@@ -46,7 +46,7 @@ void fill_blob(const std::string &text, caffe::Blob<Dtype> *blob) {
     caffe::FillerParameter parameters;
     if (!google::protobuf::TextFormat::ParseFromString(text, &parameters))
         throw Refusal("[filler] got " + text + ", expected a FillerParameter");
-    const shared_ptr<caffe::Filler<Dtype> > filler(caffe::GetFiller<Dtype>(parameters));
+    const shared_ptr<caffe::Filler<Dtype>> filler(caffe::GetFiller<Dtype>(parameters));
     filler->Fill(blob);
 }
 
@@ -59,7 +59,8 @@ Served &served() {
 
 template <typename Dtype>
 ServedLayer<Dtype>::ServedLayer(const caffe::LayerParameter &parameters, const LayerPointer<Dtype> &own)
-    : Layer<Dtype>(parameters), own_(own), hands_over_(false), in_region_(false), begins_(false), ends_(false), in_place_(false) {
+    : Layer<Dtype>(parameters), own_(own), hands_over_(false), in_region_(false), begins_(false), ends_(false),
+      in_place_(false) {
     memory_.parameters = &this->blobs_;
     memory_.device = device_of<Dtype>(this);
 }
@@ -79,7 +80,9 @@ std::string ServedLayer<Dtype>::title() const {
 template <typename Dtype>
 void ServedLayer<Dtype>::hand_over(const Refusal &reason, const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) {
     // the other layers of a region have recorded themselves, and wait for this one
-    const bool waited_for = reason.what()[0] && this->layer_param_.python_param().param_str().find("# clgraft region ") != std::string::npos;
+    const bool waited_for =
+        reason.what()[0] &&
+        this->layer_param_.python_param().param_str().find("# clgraft region ") != std::string::npos;
     if (!own_ || waited_for) {
         LOG(ERROR) << "clgraft: " << title() << ": " << reason.what();
         throw std::runtime_error(std::string(reason.what()) + " (in " + title() + ")");
@@ -115,10 +118,11 @@ void ServedLayer<Dtype>::set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &
     caffe::LayerParameter parameters(this->layer_param_);
     parameters.clear_blobs();
     adapt(&parameters);
-    std::string question = "setup " + this->layer_param_.type() + ' ' + std::to_string(static_cast<int>(this->phase_)) +
-                           (sizeof(Dtype) == sizeof(float) ? " f32 " : " f64 ") + address_word(this) + ' ' +
-                           address_word(&ServedLayer<Dtype>::pointer) + ' ' + address_word(&ServedLayer<Dtype>::shape) + ' ' +
-                           address_word(&ServedLayer<Dtype>::fill) + ' ' + std::to_string(top.size()) + bottom_words(bottom) + " |";
+    std::string question =
+        "setup " + this->layer_param_.type() + ' ' + std::to_string(static_cast<int>(this->phase_)) +
+        (sizeof(Dtype) == sizeof(float) ? " f32 " : " f64 ") + address_word(this) + ' ' +
+        address_word(&ServedLayer<Dtype>::pointer) + ' ' + address_word(&ServedLayer<Dtype>::shape) + ' ' +
+        address_word(&ServedLayer<Dtype>::fill) + ' ' + std::to_string(top.size()) + bottom_words(bottom) + " |";
     for (const auto &blob : this->blobs_) question += ' ' + shape_word(blob->shape());
     const std::vector<std::string> lines = lines_of(ask(question + '\n' + parameters.SerializeAsString()));
     number_ = lines.at(0);
@@ -136,8 +140,8 @@ void ServedLayer<Dtype>::set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &
             for (int i = 0; i < static_cast<int>(this->blobs_.size()); i++) {
                 if (this->layer_param_.param_size() == i) this->layer_param_.add_param()->set_lr_mult(0);
                 if (this->layer_param_.param(i).lr_mult() != 0)
-                    throw Refusal("[caffe] got lr_mult " + std::to_string(this->layer_param_.param(i).lr_mult()) + " for blob " +
-                                  std::to_string(i) + ", expected 0: the layer computes it");
+                    throw Refusal("[caffe] got lr_mult " + std::to_string(this->layer_param_.param(i).lr_mult()) +
+                                  " for blob " + std::to_string(i) + ", expected 0: the layer computes it");
             }
     }
     this->param_propagate_down_.resize(this->blobs_.size(), true);
@@ -146,7 +150,7 @@ void ServedLayer<Dtype>::set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &
 
 template <typename Dtype>
 void ServedLayer<Dtype>::make_blob(const std::string &shape, const std::string &filler) {
-    this->blobs_.push_back(shared_ptr<caffe::Blob<Dtype> >(new_blob<Dtype>(shape_of(shape), memory_.device)));
+    this->blobs_.push_back(shared_ptr<caffe::Blob<Dtype>>(new_blob<Dtype>(shape_of(shape), memory_.device)));
     fill_blob(filler, this->blobs_.back().get());
 }
 
@@ -167,13 +171,15 @@ void ServedLayer<Dtype>::reshape(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
     memory_.bottom = &bottom;  // the first loss of a region runs it, in front of the passes of the layers that follow
     memory_.top = &top;
     bool in_place = false, same = shapes_.size() == bottom.size();
-    for (const caffe::Blob<Dtype> *blob : top) in_place = in_place || std::find(bottom.begin(), bottom.end(), blob) != bottom.end();
+    for (const caffe::Blob<Dtype> *blob : top)
+        in_place = in_place || std::find(bottom.begin(), bottom.end(), blob) != bottom.end();
     for (std::size_t i = 0; same && i < bottom.size(); i++) same = bottom[i]->shape() == shapes_[i];
     if (same && in_place == in_place_) return;
     shapes_.clear();
     for (ProgramPointer &program : forward_) program.reset();
     backward_.clear();
-    const std::vector<std::string> lines = lines_of(ask("reshape " + number_ + (in_place ? " 1" : " 0") + bottom_words(bottom)));
+    const std::vector<std::string> lines =
+        lines_of(ask("reshape " + number_ + (in_place ? " 1" : " 0") + bottom_words(bottom)));
     for (std::size_t i = 0; i < top.size(); i++) top[i]->Reshape(shape_of(lines.at(i).substr(4)));
     for (const caffe::Blob<Dtype> *blob : bottom) shapes_.push_back(blob->shape());
     in_place_ = in_place;
@@ -204,7 +210,8 @@ void ServedLayer<Dtype>::forward(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
     try {
         if (in_region_) {
             for (const std::string &line : lines_of(ask("enter " + number_)))
-                if (line.compare(0, 7, "hidden ") == 0) hide(top.at(static_cast<std::size_t>(std::atoi(line.c_str() + 7))));
+                if (line.compare(0, 7, "hidden ") == 0)
+                    hide(top.at(static_cast<std::size_t>(std::atoi(line.c_str() + 7))));
             return;
         }
         if (begins_) on_host("begin");
@@ -217,8 +224,8 @@ void ServedLayer<Dtype>::forward(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
 }
 
 template <typename Dtype>
-void ServedLayer<Dtype>::backward(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom,
-                                  Place place) {
+void ServedLayer<Dtype>::backward(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down,
+                                  const Blobs<Dtype> &bottom, Place place) {
     if (hands_over_) {
         for (std::size_t i = 0; i < this->blobs_.size(); i++)
             own_->set_param_propagate_down(static_cast<int>(i), this->param_propagate_down(static_cast<int>(i)));
@@ -232,7 +239,8 @@ void ServedLayer<Dtype>::backward(const Blobs<Dtype> &top, const std::vector<boo
     flags += " .";  // so that no word is empty
     for (const bool flag : propagate_down) flags += flag ? '1' : '0';
     flags += " .";
-    for (std::size_t i = 0; i < this->blobs_.size(); i++) flags += this->param_propagate_down(static_cast<int>(i)) ? '1' : '0';
+    for (std::size_t i = 0; i < this->blobs_.size(); i++)
+        flags += this->param_propagate_down(static_cast<int>(i)) ? '1' : '0';
     try {
         if (in_region_) {
             ask("leave " + number_ + flags.substr(1));
@@ -240,7 +248,8 @@ void ServedLayer<Dtype>::backward(const Blobs<Dtype> &top, const std::vector<boo
         }
         ProgramPointer &program = backward_[flags];
         if (!program)
-            program.reset(new Program<Dtype>(lines_of(ask("backward " + number_ + flags.substr(1))), number_, place, &memory_));
+            program.reset(
+                new Program<Dtype>(lines_of(ask("backward " + number_ + flags.substr(1))), number_, place, &memory_));
         program->run(memory_);
     } catch (const Refusal &reason) {
         LOG(ERROR) << "clgraft: " << title() << ", backward: " << reason.what();
@@ -254,7 +263,8 @@ void ServedLayer<Dtype>::Forward_cpu(const Blobs<Dtype> &bottom, const Blobs<Dty
 }
 
 template <typename Dtype>
-void ServedLayer<Dtype>::Backward_cpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom) {
+void ServedLayer<Dtype>::Backward_cpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down,
+                                      const Blobs<Dtype> &bottom) {
     backward(top, propagate_down, bottom, Place::host);
 }
 

@@ -46,18 +46,21 @@ class ServedLayer : public Layer<Dtype> {
 
   protected:
     void Forward_cpu(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) override;
-    void Backward_cpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom) override;
+    void Backward_cpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down,
+                      const Blobs<Dtype> &bottom) override;
     void Forward_gpu(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) override;
-    void Backward_gpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom) override;
+    void Backward_gpu(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down,
+                      const Blobs<Dtype> &bottom) override;
 
   private:
-    typedef std::unique_ptr<Program<Dtype> > ProgramPointer;
+    typedef std::unique_ptr<Program<Dtype>> ProgramPointer;
 
     void set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top);
     void make_blob(const std::string &shape, const std::string &filler);
     void reshape(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top);
     void forward(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top, Place place);
-    void backward(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom, Place place);
+    void backward(const Blobs<Dtype> &top, const std::vector<bool> &propagate_down, const Blobs<Dtype> &bottom,
+                  Place place);
     void on_host(const char *step);
     void hand_over(const Refusal &reason, const Blobs<Dtype> &bottom, const Blobs<Dtype> &top);
     std::string title() const;
@@ -68,12 +71,12 @@ class ServedLayer : public Layer<Dtype> {
     static int fill(const char *filler, const int *shape, int axes, void *values, int item);
 
     LayerPointer<Dtype> own_;
-    bool hands_over_;     // Caffe's own layer runs
-    std::string number_;  // of the layer in the core; empty before it is set up
-    bool in_region_;      // the core runs it, with the layers next to it
-    bool begins_, ends_;  // whether the core has work to do in front of and after each forward pass
-    std::vector<std::vector<int> > shapes_;  // what the programs are for: the bottoms' shapes,
-    bool in_place_;                          // and whether the layer works in place
+    bool hands_over_;                       // Caffe's own layer runs
+    std::string number_;                    // of the layer in the core; empty before it is set up
+    bool in_region_;                        // the core runs it, with the layers next to it
+    bool begins_, ends_;                    // whether the core has work to do in front of and after each forward pass
+    std::vector<std::vector<int>> shapes_;  // what the programs are for: the bottoms' shapes,
+    bool in_place_;                         // and whether the layer works in place
     Memory<Dtype> memory_;
     ProgramPointer forward_[2];  // by place
     std::map<std::string, ProgramPointer> backward_;

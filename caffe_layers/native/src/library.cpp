@@ -55,7 +55,8 @@ LayerPointer<Dtype> create(const caffe::LayerParameter &parameters) {
         own.MergeFrom(inside);
     }
     const auto creator = own_creators<Dtype>().find(own.type());
-    const LayerPointer<Dtype> layer = creator == own_creators<Dtype>().end() ? LayerPointer<Dtype>() : creator->second(own);
+    const LayerPointer<Dtype> layer =
+        creator == own_creators<Dtype>().end() ? LayerPointer<Dtype>() : creator->second(own);
     return LayerPointer<Dtype>(new ServedLayer<Dtype>(parameters, layer));
 }
 
@@ -108,7 +109,8 @@ bool read_names(const std::string &text, std::vector<std::string> *names) {
                 known = true;
             }
         if (!known) {
-            LOG(ERROR) << "clgraft: got " << word << " among the types to replace, expected all or some of " << clgraft_caffe_types();
+            LOG(ERROR) << "clgraft: got " << word << " among the types to replace, expected all or some of "
+                       << clgraft_caffe_types();
             return false;
         }
         word.clear();

@@ -34,7 +34,7 @@ void locate_on_host(caffe::Blob<Dtype> *blob, bool gradient, bool reads, clg_buf
 // Memory full of NaN that all hidden blobs share; another one for gradients, which Caffe's Split layers write.
 template <typename Dtype>
 Dtype *nothing(std::size_t count, bool gradient) {
-    typedef std::vector<std::unique_ptr<std::vector<Dtype> > > Memories;
+    typedef std::vector<std::unique_ptr<std::vector<Dtype>>> Memories;
     static std::mutex mutex;
     static Memories *memories = new Memories[2];
     Memories &own = memories[gradient];

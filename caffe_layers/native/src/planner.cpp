@@ -107,7 +107,7 @@ Plan::Plan(clg_context context, const std::string &problem) : handle(nullptr) {
 Plan::~Plan() { clg_plan_destroy(handle); }
 
 std::shared_ptr<Plan> plan_for(clg_context context, const std::string &problem) {
-    typedef std::map<std::pair<clg_context, std::string>, std::shared_ptr<Plan> > Plans;
+    typedef std::map<std::pair<clg_context, std::string>, std::shared_ptr<Plan>> Plans;
     static std::mutex mutex;
     static Plans &plans = *new Plans();  // never destroyed: layers may outlive static objects
     const std::pair<clg_context, std::string> key(context, problem);

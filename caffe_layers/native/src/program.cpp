@@ -15,7 +15,9 @@ double number_of(const std::string &bits) {  // in hexadecimal digits: they depe
     return number;
 }
 
-std::size_t index_of(const std::string &parameter) { return static_cast<std::size_t>(std::atoi(parameter.c_str() + 1)); }
+std::size_t index_of(const std::string &parameter) {
+    return static_cast<std::size_t>(std::atoi(parameter.c_str() + 1));
+}
 
 }  // namespace
 
@@ -30,7 +32,8 @@ caffe::Blob<Dtype> *Memory<Dtype>::find(char kind, std::size_t index) const {
 }
 
 template <typename Dtype>
-Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string &layer, Place place, Memory<Dtype> *memory)
+Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string &layer, Place place,
+                        Memory<Dtype> *memory)
     : place_(place), context_(context_for(place, memory->device)) {
     std::size_t arrays = 0;
     for (const std::string &line : lines) {
@@ -42,8 +45,8 @@ Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string
         } else if (line.compare(0, 7, "divide ") == 0) {
             const std::vector<std::string> words = words_of(line);
             const std::uint64_t address = std::strtoull(words.at(1).c_str(), nullptr, 10);
-            quotients_.push_back(Quotient{reinterpret_cast<Dtype *>(static_cast<std::uintptr_t>(address)), index_of(words.at(2)),
-                                          index_of(words.at(3))});
+            quotients_.push_back(Quotient{reinterpret_cast<Dtype *>(static_cast<std::uintptr_t>(address)),
+                                          index_of(words.at(2)), index_of(words.at(3))});
         } else if (line.compare(0, 6, "count ") == 0) {
             const std::vector<std::string> words = words_of(line);
             counts_.push_back(Count{index_of(words.at(1)), static_cast<Dtype>(number_of(words.at(2))),
@@ -90,7 +93,8 @@ void Program<Dtype>::read(const std::string &line, const std::string &layer) {
         step.scalars.push_back(word[0] == '@' ? 0 : number_of(word));
     }
     step.plan = plan_for(context_, line.substr(position));
-    if (step.plan->arguments.size() != step.names.size()) throw Refusal("[caffe] got a plan with other arguments: " + line);
+    if (step.plan->arguments.size() != step.names.size())
+        throw Refusal("[caffe] got a plan with other arguments: " + line);
     for (std::size_t i = 0; i < step.names.size(); i++) {
         step.buffers[i].dtype = step.plan->arguments[i].dtype;
         step.names[i].reads = step.plan->arguments[i].role == CLG_IN;
@@ -101,7 +105,8 @@ template <typename Dtype>
 void Program<Dtype>::run(const Memory<Dtype> &memory) {
     for (const Quotient &quotient : quotients_) {
         caffe::Blob<Dtype> *blob = memory.find('p', quotient.parameter);
-        const Dtype divisor = memory.find('p', quotient.divisor)->cpu_data()[0], factor = divisor == 0 ? 0 : 1 / divisor;
+        const Dtype divisor = memory.find('p', quotient.divisor)->cpu_data()[0],
+                    factor = divisor == 0 ? 0 : 1 / divisor;
         const Dtype *values = blob->cpu_data();
         for (Int i = 0; i < blob->count(); i++) quotient.result[i] = values[i] * factor;
     }
@@ -112,8 +117,8 @@ void Program<Dtype>::run(const Memory<Dtype> &memory) {
                 locate(memory.find(name.kind, name.index), name.gradient, name.reads, place_, &step.buffers[i]);
         }
         for (const auto &late : step.late) step.scalars[late.first] = number_of(ask(late.second));
-        if (clg_plan_run(step.plan->handle, step.buffers.data(), static_cast<std::uint32_t>(step.buffers.size()), step.scalars.data(),
-                         static_cast<std::uint32_t>(step.scalars.size())) != CLG_OK)
+        if (clg_plan_run(step.plan->handle, step.buffers.data(), static_cast<std::uint32_t>(step.buffers.size()),
+                         step.scalars.data(), static_cast<std::uint32_t>(step.scalars.size())) != CLG_OK)
             throw Refusal(clg_last_error());
     }
     for (const Count &count : counts_) {

@@ -16,8 +16,8 @@ namespace clgraft_caffe {
 template <typename Dtype>
 struct Memory {
     const Blobs<Dtype> *bottom, *top;
-    std::vector<shared_ptr<caffe::Blob<Dtype> > > *parameters;
-    std::vector<std::unique_ptr<caffe::Blob<Dtype> > > arrays;  // the layer's own
+    std::vector<shared_ptr<caffe::Blob<Dtype>>> *parameters;
+    std::vector<std::unique_ptr<caffe::Blob<Dtype>>> arrays;  // the layer's own
     Device *device;
 
     caffe::Blob<Dtype> *find(char kind, std::size_t index) const;
@@ -44,7 +44,7 @@ class Program {
         std::vector<clg_buffer> buffers;  // the constant parts are set
         std::vector<double> scalars;
         // Scalars that are known only when the step runs: their places, and the question for the core.
-        std::vector<std::pair<std::size_t, std::string> > late;
+        std::vector<std::pair<std::size_t, std::string>> late;
     };
     struct Quotient {  // of a parameter and another one's number, on the host in front of each run
         Dtype *result;

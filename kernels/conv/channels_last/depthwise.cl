@@ -71,57 +71,58 @@ void store_channels(global stored *y, const long at, const int again, const real
 }
 
 // Adds the products of a row of taps: of TW pixels that meet none outside, and of others.
-#define ADD_INSIDE                                                                                   \
-    if (b == grid.taps_h - 1) {  /* no hardware sees that this row is read next: lines of other pixels lie between */ \
-        EACH_NEXT PREFETCH(xs + (long)(COLUMNS + i) * channels);                                     \
-    }                                                                                                \
-    EACH_TAP {                                                                                       \
-        const realv tap = REALS_AT(ws, (long)j * channels);                                          \
-        EACH_PIXEL sums[t] = fma(VLOAD(xs, (long)(t * SW + j * DW) * channels), tap, sums[t]);       \
+#define ADD_INSIDE                                                                                                   \
+    if (b == grid.taps_h - 1) { /* no hardware sees that this row is read next: lines of other pixels lie between */ \
+        EACH_NEXT PREFETCH(xs + (long)(COLUMNS + i) * channels);                                                     \
+    }                                                                                                                \
+    EACH_TAP {                                                                                                       \
+        const realv tap = REALS_AT(ws, (long)j * channels);                                                          \
+        EACH_PIXEL sums[t] = fma(VLOAD(xs, (long)(t * SW + j * DW) * channels), tap, sums[t]);                       \
     }
-#define ADD_AT_EDGE                                                                                  \
-    realv columns[COLUMNS];                                                                          \
-    EACH_COLUMN {                                                                                    \
-        const bool there = from + i >= 0 && from + i < grid.source_w;                                \
-        columns[i] = VLOAD(there ? xs + (long)i * channels : OPEN(zeros) + channel, 0);              \
-    }                                                                                                \
-    EACH_TAP {                                                                                       \
-        const realv tap = REALS_AT(ws, (long)j * channels);                                          \
-        EACH_PIXEL sums[t] = fma(columns[t * SW + j * DW], tap, sums[t]);                            \
+#define ADD_AT_EDGE                                                                     \
+    realv columns[COLUMNS];                                                             \
+    EACH_COLUMN {                                                                       \
+        const bool there = from + i >= 0 && from + i < grid.source_w;                   \
+        columns[i] = VLOAD(there ? xs + (long)i * channels : OPEN(zeros) + channel, 0); \
+    }                                                                                   \
+    EACH_TAP {                                                                          \
+        const realv tap = REALS_AT(ws, (long)j * channels);                             \
+        EACH_PIXEL sums[t] = fma(columns[t * SW + j * DW], tap, sums[t]);               \
     }
 // Computes all channels of the pixels from w on, and stores those from `tile` on.
-#define TILE_OF_PIXELS(ADD)                                                                          \
-    BLOCKS {                                                                                         \
-        const int channel = CHANNEL;                                                                 \
-        realv sums[TW];                                                                              \
-        EACH_PIXEL sums[t] = (realv)(0);                                                             \
-        for (int a = 0; a < grid.taps_d; a++) {                                                      \
-            const int z = d + a * grid.step_d;                                                       \
-            if (z < 0 || z >= grid.source_d) continue;                                               \
-            for (int b = 0; b < grid.taps_h; b++) {                                                  \
-                const int r = h + b * grid.step_h;                                                   \
-                if (r < 0 || r >= grid.source_h) continue;                                           \
-                global const stored *xs = OPEN(x) + channel                                          \
-                    + (((image * grid.source_d + z) * grid.source_h + r) * grid.source_w + from) * channels; \
+#define TILE_OF_PIXELS(ADD)                                                                                    \
+    BLOCKS {                                                                                                   \
+        const int channel = CHANNEL;                                                                           \
+        realv sums[TW];                                                                                        \
+        EACH_PIXEL sums[t] = (realv)(0);                                                                       \
+        for (int a = 0; a < grid.taps_d; a++) {                                                                \
+            const int z = d + a * grid.step_d;                                                                 \
+            if (z < 0 || z >= grid.source_d) continue;                                                         \
+            for (int b = 0; b < grid.taps_h; b++) {                                                            \
+                const int r = h + b * grid.step_h;                                                             \
+                if (r < 0 || r >= grid.source_h) continue;                                                     \
+                global const stored *xs =                                                                      \
+                    OPEN(x) + channel +                                                                        \
+                    (((image * grid.source_d + z) * grid.source_h + r) * grid.source_w + from) * channels;     \
                 global const real *ws = OPEN(weights) + (long)(a * grid.taps_h + b) * KW * channels + channel; \
-                ADD                                                                                  \
-            }                                                                                        \
-        }                                                                                            \
-        EACH_PIXEL {                                                                                 \
-            if (w + t >= tile && w + t < grid.size_w) {                                              \
-                const long at = (row * grid.size_w + w + t) * channels + channel;                    \
-                realv value = sums[t];                                                               \
-                if (has_bias) value += VLOAD(OPEN(bias), channel);                                   \
-                value = EPILOGUE_CHANNELS(value, channel, at);                                       \
-                store_channels(OPEN(y), at, block - channel, value, accumulate);                     \
-            }                                                                                        \
-        }                                                                                            \
+                ADD                                                                                            \
+            }                                                                                                  \
+        }                                                                                                      \
+        EACH_PIXEL {                                                                                           \
+            if (w + t >= tile && w + t < grid.size_w) {                                                        \
+                const long at = (row * grid.size_w + w + t) * channels + channel;                              \
+                realv value = sums[t];                                                                         \
+                if (has_bias) value += VLOAD(OPEN(bias), channel);                                             \
+                value = EPILOGUE_CHANNELS(value, channel, at);                                                 \
+                store_channels(OPEN(y), at, block - channel, value, accumulate);                               \
+            }                                                                                                  \
+        }                                                                                                      \
     }
 
 // Pixel u meets tap j at u * stride + begin + j * step. Also backward data with stride 1, of turned taps.
 kernel void depthwise_pixels(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(zeros), CONST_TENSOR(bias),
-                             TENSOR(y), const int has_bias, const int accumulate, const int channels, const int item_rows,
-                             const Grid grid EPILOGUE_PARAMETERS) {
+                             TENSOR(y), const int has_bias, const int accumulate, const int channels,
+                             const int item_rows, const Grid grid EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const long rows = (long)grid.batch * grid.size_d * grid.size_h, first = (long)get_global_id(0) * item_rows;
     for (long row = first; row < min(first + item_rows, rows); row++) {
@@ -145,7 +146,8 @@ SINGLE void depthwise_collect(CONST_TENSOR(dy), TENSOR_OF(const real, weights), 
     const long rows = (long)grid.batch * grid.source_d * grid.source_h, first = (long)get_global_id(0) * item_rows;
     for (long row = first; row < min(first + item_rows, rows); row++) {
         const long slice = row / grid.source_h, image = slice / grid.source_d;
-        const int h = (int)(row - slice * grid.source_h) - grid.begin_h, d = (int)(slice - image * grid.source_d) - grid.begin_d;
+        const int h = (int)(row - slice * grid.source_h) - grid.begin_h,
+                  d = (int)(slice - image * grid.source_d) - grid.begin_d;
         int met = 0, tap_rows[ALL_TAPS];  // rows of taps that meet this row, and the rows of dy where they do
         long dy_rows[ALL_TAPS];
         for (int a = 0; a < grid.taps_d; a++) {
@@ -155,7 +157,8 @@ SINGLE void depthwise_collect(CONST_TENSOR(dy), TENSOR_OF(const real, weights), 
                 const int r = h - b * grid.step_h;
                 if (r < 0 || r % grid.stride_h || r / grid.stride_h >= grid.size_h) continue;
                 tap_rows[met] = (a * grid.taps_h + b) * KW;
-                dy_rows[met++] = ((image * grid.size_d + z / grid.stride_d) * grid.size_h + r / grid.stride_h) * grid.size_w;
+                dy_rows[met++] =
+                    ((image * grid.size_d + z / grid.stride_d) * grid.size_h + r / grid.stride_h) * grid.size_w;
             }
         }
         for (int w = 0; w < grid.source_w; w++) {
@@ -176,7 +179,8 @@ SINGLE void depthwise_collect(CONST_TENSOR(dy), TENSOR_OF(const real, weights), 
                         sum = fma(VLOAD(OPEN(dy), (dy_rows[i] + places[j]) * channels + channel), tap, sum);
                     }
                 }
-                store_channels(OPEN(dx), (row * grid.source_w + w) * channels + channel, block - channel, sum, accumulate);
+                store_channels(
+                    OPEN(dx), (row * grid.source_w + w) * channels + channel, block - channel, sum, accumulate);
             }
         }
     }
@@ -207,7 +211,8 @@ SINGLE void depthwise_filters(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real,
                 for (int b = 0; b < grid.taps_h; b++) {
                     const int r = h + b * grid.step_h;
                     if (r < 0 || r >= grid.source_h) continue;
-                    global const stored *xs = OPEN(x) + (((image * grid.source_d + z) * grid.source_h + r) * grid.source_w + from) * channels;
+                    global const stored *xs =
+                        OPEN(x) + (((image * grid.source_d + z) * grid.source_h + r) * grid.source_w + from) * channels;
                     global real *of_row = sums + (long)(a * grid.taps_h + b) * KW * pitch;
                     BLOCKS {
                         const int channel = CHANNEL;
@@ -216,7 +221,8 @@ SINGLE void depthwise_filters(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real,
                         if (inside) {
                             EACH_PIXEL {
                                 const realv slope = VLOAD(dys, (long)t * channels + channel);
-                                EACH_TAP acc[j] = fma(VLOAD(xs, (long)(t * SW + j * DW) * channels + channel), slope, acc[j]);
+                                EACH_TAP acc[j] =
+                                    fma(VLOAD(xs, (long)(t * SW + j * DW) * channels + channel), slope, acc[j]);
                             }
                         } else {
                             for (int t = 0; t < together; t++) {

@@ -31,10 +31,13 @@ SINGLE void multiply_filters(TENSOR_OF(const real, x), CONST_TENSOR(dy), TENSOR_
     for (long from = first; from < last; from += chunk) {
         const int count = (int)min((long)chunk, last - from);
         for (int i = 0; i < count; i++) {
-            const long pixel = from + i, row = pixel / grid.size_w, slice = row / grid.size_h, image = slice / grid.size_d;
-            const long d = (slice - image * grid.size_d) * grid.stride_d, h = (row - slice * grid.size_h) * grid.stride_h;
+            const long pixel = from + i, row = pixel / grid.size_w, slice = row / grid.size_h,
+                       image = slice / grid.size_d;
+            const long d = (slice - image * grid.size_d) * grid.stride_d,
+                       h = (row - slice * grid.size_h) * grid.stride_h;
             const long w = (pixel - row * grid.size_w) * grid.stride_w;
-            places[i] = (((image * grid.source_d + d) * grid.source_h + h) * grid.source_w + w) * all + group * channels;
+            places[i] =
+                (((image * grid.source_d + d) * grid.source_h + h) * grid.source_w + w) * all + group * channels;
         }
         for (int r = 0; r < runs; r++) {
             const int tap_row = r / taps_w, tap_slice = tap_row / grid.taps_h;
@@ -45,8 +48,10 @@ SINGLE void multiply_filters(TENSOR_OF(const real, x), CONST_TENSOR(dy), TENSOR_
                 int columns[NV];
                 TILE_VECTORS columns[v_] = COLUMN(v_);
                 for (int out_tile = begin; out_tile < end; out_tile++) {
-                    global real *sums = OPEN(partial)
-                        + ((((long)part * groups + group) * out_tiles + out_tile) * runs * tiles + (long)r * tiles + tile) * MR * COLS;
+                    global real *sums =
+                        OPEN(partial) + ((((long)part * groups + group) * out_tiles + out_tile) * runs * tiles +
+                                         (long)r * tiles + tile) *
+                                            MR * COLS;
                     realv acc[MR][NV];
                     if (from > first) {
                         TILE_LOAD(acc, sums, COLS)
@@ -78,8 +83,8 @@ SINGLE void multiply_filters(TENSOR_OF(const real, x), CONST_TENSOR(dy), TENSOR_
 }
 
 // Adds the parts in their order. A work-item takes one row of a tile of outputs: all runs of one output.
-SINGLE void add_filters(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int outputs, const int runs,
-                        const int run, const int parts) {
+SINGLE void add_filters(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int outputs,
+                        const int runs, const int run, const int parts) {
     const int output = get_global_id(0), group = get_global_id(1), groups = get_global_size(1);
     const int out_tiles = (outputs + MR - 1) / MR, tiles = (run + COLS - 1) / COLS;
     const long part_size = (long)groups * out_tiles * runs * tiles * MR * COLS;

@@ -22,14 +22,16 @@
 #include "conv/grid.cl"
 
 // Copies x, (batch, source..., channels), into zeros: (batch, size..., channels), of which it begins at -begin.
-SINGLE void pad_pixels(CONST_TENSOR(x), TENSOR_OF(real, padded), const int channels, const int item_rows, const Grid grid) {
+SINGLE void pad_pixels(CONST_TENSOR(x), TENSOR_OF(real, padded), const int channels, const int item_rows,
+                       const Grid grid) {
     const long rows = (long)grid.batch * grid.size_d * grid.size_h, first = (long)get_global_id(0) * item_rows;
     const long length = (long)grid.source_w * channels, before = -(long)grid.begin_w * channels;
     const long pitch = (long)grid.size_w * channels;
     for (long row = first; row < min(first + item_rows, rows); row++) {
         global real *out = OPEN(padded) + row * pitch;
         const long slice = row / grid.size_h, image = slice / grid.size_d;
-        const int h = (int)(row - slice * grid.size_h) + grid.begin_h, d = (int)(slice - image * grid.size_d) + grid.begin_d;
+        const int h = (int)(row - slice * grid.size_h) + grid.begin_h,
+                  d = (int)(slice - image * grid.size_d) + grid.begin_d;
         const bool inside = h >= 0 && h < grid.source_h && d >= 0 && d < grid.source_d;
         const long begin = inside ? before : pitch, end = inside ? before + length : pitch;
         for (long i = 0; i < begin; i++) out[i] = 0;
@@ -43,21 +45,23 @@ SINGLE void pad_pixels(CONST_TENSOR(x), TENSOR_OF(real, padded), const int chann
 
 // Packs w, (groups * outputs, depth), whose rows hold all taps and channels; a work-item takes `range` of them.
 SINGLE void pack_taps(CONST_TENSOR(w), TENSOR_OF(real, packed), const int outputs, const int depth, const int range) {
-    const int from = get_global_id(0) * range, to = min(from + range, depth), tile = get_global_id(1), group = get_global_id(2);
+    const int from = get_global_id(0) * range, to = min(from + range, depth), tile = get_global_id(1),
+              group = get_global_id(2);
     global real *out = OPEN(packed) + ((long)group * get_global_size(1) + tile) * depth * COLS;
     global const stored *ws = OPEN(w) + ((long)group * outputs + tile * COLS) * depth;
     pack_block(ws, out, outputs - tile * COLS, depth, from, to);
 }
 
 // Packs w, (groups * channels, taps, outputs), for backward data: taps in the opposite order, [tap][channel][COLS].
-SINGLE void pack_turned_taps(CONST_TENSOR(w), TENSOR_OF(real, packed), const int outputs, const int channels, const int taps,
-                             const int range) {
+SINGLE void pack_turned_taps(CONST_TENSOR(w), TENSOR_OF(real, packed), const int outputs, const int channels,
+                             const int taps, const int range) {
     const int depth = taps * channels, tile = get_global_id(1), group = get_global_id(2);
     const int from = get_global_id(0) * range, to = min(from + range, depth);
     global real *out = OPEN(packed) + ((long)group * get_global_size(1) + tile) * depth * COLS;
     for (int k = from; k < to; k++) {
         const int tap = k / channels, channel = k - tap * channels, column = tile * COLS;
-        global const stored *ws = OPEN(w) + (((long)group * channels + channel) * taps + taps - 1 - tap) * outputs + column;
+        global const stored *ws =
+            OPEN(w) + (((long)group * channels + channel) * taps + taps - 1 - tap) * outputs + column;
         for (int lane = 0; lane < COLS; lane += VL) {
             if (column + lane + VL <= outputs) {
                 STORE_REALS(out + (long)k * COLS + lane, VLOAD(ws, lane));
@@ -70,10 +74,10 @@ SINGLE void pack_turned_taps(CONST_TENSOR(w), TENSOR_OF(real, packed), const int
 
 #ifdef PAST_CACHES
 #include "common/past_caches.cl"
-#define STORE_RESULT(to, value)          \
-    if (ON_VECTORS(to))                  \
-        PAST_stored(to, 0, value);       \
-    else                                 \
+#define STORE_RESULT(to, value)    \
+    if (ON_VECTORS(to))            \
+        PAST_stored(to, 0, value); \
+    else                           \
         VSTORE((to), 0, value);
 #else
 #define STORE_RESULT(to, value) VSTORE((to), 0, value);
@@ -81,8 +85,9 @@ SINGLE void pack_turned_taps(CONST_TENSOR(w), TENSOR_OF(real, packed), const int
 
 kernel void multiply_pixels(TENSOR_OF(const real, x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y),
                             const int has_bias, const int accumulate, const int channels, const int outputs,
-                            const int item_pixels, const int item_tiles, const int chunk, const int run, const Grid grid,
-                            local long *places, local long *shifts, local real *kept EPILOGUE_PARAMETERS) {
+                            const int item_pixels, const int item_tiles, const int chunk, const int run,
+                            const Grid grid, local long *places, local long *shifts,
+                            local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int group = get_global_id(2), groups = get_global_size(2), all = channels * groups;
     const int taps_w = run > channels ? 1 : grid.taps_w, runs = grid.taps_d * grid.taps_h * taps_w, depth = runs * run;
@@ -97,7 +102,8 @@ kernel void multiply_pixels(TENSOR_OF(const real, x), TENSOR_OF(const real, weig
     }
     for (int i = 0; i < runs; i++) {
         const int row = i / taps_w, slice = row / grid.taps_h;
-        const long d = slice * grid.step_d, h = (row - slice * grid.taps_h) * grid.step_h, w = (i - row * taps_w) * grid.step_w;
+        const long d = slice * grid.step_d, h = (row - slice * grid.taps_h) * grid.step_h,
+                   w = (i - row * taps_w) * grid.step_w;
         shifts[i] = ((d * grid.source_h + h) * grid.source_w + w) * all;
     }
     const int tiles = (outputs + COLS - 1) / COLS, begin = get_global_id(1) * item_tiles;
@@ -127,7 +133,8 @@ kernel void multiply_pixels(TENSOR_OF(const real, x), TENSOR_OF(const real, weig
                 if (to < depth) continue;
                 for (int i = 0; i < min(MR, count - p); i++) {
                     for (int v = 0; v < NV; v++) {
-                        const int column = tile * COLS + v * VL, left = outputs - column, channel = group * outputs + column;
+                        const int column = tile * COLS + v * VL, left = outputs - column,
+                                  channel = group * outputs + column;
                         if (left <= 0) break;
                         const long at = (first + p + i) * groups * outputs + channel;
                         local const real *sum = sums + i * COLS + v * VL;

@@ -53,7 +53,9 @@ kernel void depthwise_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b),
                 VSTORE_REAL(result + i, EPILOGUE_VECTOR(VLOAD_REAL(result + i), o, 0));
 #endif
             const long plane = (p * multiplier + m) * y_size;
-            const long end = columns < ow ? 0 : rows < oh ? plane + (row + rows) * (long)ow : last * multiplier * y_size;
+            const long end = columns < ow ? 0
+                             : rows < oh  ? plane + (row + rows) * (long)ow
+                                          : last * multiplier * y_size;
             for (int u = 0; u < rows; u++) {
                 const long at = plane + (row + u) * (long)ow + column;
                 write_row(OPEN(y) + at, result + u * pitch, columns, end - at, accumulate);

@@ -25,18 +25,18 @@
 #define NV ((OW + VL - 1) / VL)
 #define LAST_V (OW > VL ? OW - VL : 0)  // where the last vector of a row begins
 // Adds the products of line r of a block, vector j, to the rows that it meets.
-#define ADD_TO_ROWS(r, j, value) \
+#define ADD_TO_ROWS(r, j, value)                                                                       \
     _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k * SH >= 0 && (r) - k * SH < KH) sum[k] = \
         fma(MASKED(value, masks[j]), (realv)(weights[((r) - k * SH) * KW + (j)]), sum[k]);
-#define ADD_LINE(r) \
+#define ADD_LINE(r)                                                  \
     if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) { \
-        global const stored *line = from + (r) * IW; \
-        _Pragma("unroll") for (int j = 0; j < KW; j += 2) { \
-            realv a, b = 0; \
-            LOAD_PAIR(line, j, a, b) \
-            ADD_TO_ROWS(r, j, a) \
-            if (j + 1 < KW) ADD_TO_ROWS(r, j + 1, b) \
-        } \
+        global const stored *line = from + (r) * IW;                 \
+        _Pragma("unroll") for (int j = 0; j < KW; j += 2) {          \
+            realv a, b = 0;                                          \
+            LOAD_PAIR(line, j, a, b)                                 \
+            ADD_TO_ROWS(r, j, a)                                     \
+            if (j + 1 < KW) ADD_TO_ROWS(r, j + 1, b)                 \
+        }                                                            \
     }
 // Not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
 // clang-format off
@@ -112,7 +112,7 @@ PLACED void sum_block(global const stored *plane, const long before, const long 
     }
 }
 
-#define SUM_BLOCK(u0, again, middle) \
+#define SUM_BLOCK(u0, again, middle)                                                                           \
     sum_block(from, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), start, \
               accumulate, channel PASS_EPILOGUE);
 

@@ -46,11 +46,12 @@ real masked_element(global const stored *plane, local const maske *masks, const 
 // As depthwise_rows_filter of cpu_rows_backward_filter.cl, in splits of whole images.
 kernel void depthwise_flat_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial),
                                   const int accumulate, const int channels, const int multiplier, const Grid grid,
-                                  const int vectors, const int split_images, const int item_filters,
-                                  local real *totals, local int *offsets, local maske *masks) {
+                                  const int vectors, const int split_images, const int item_filters, local real *totals,
+                                  local int *offsets, local maske *masks) {
     const int size = grid.size_h * grid.size_w, source_size = grid.source_h * grid.source_w;
     const int filters = channels * multiplier;
-    const int split = get_global_id(0), first = get_global_id(1) * item_filters, last = min(first + item_filters, filters);
+    const int split = get_global_id(0), first = get_global_id(1) * item_filters,
+              last = min(first + item_filters, filters);
     const int from_image = split * split_images, to_image = min(from_image + split_images, grid.batch);
     const long all = (long)grid.batch * channels * source_size;
     make_tables(masks, offsets, vectors, grid);

@@ -37,9 +37,9 @@
 #else
 #define OF_PLANES const int xh = grid.source_h, xw = grid.source_w, ih = grid.size_h, iw = grid.size_w, dh = 1, dw = 1;
 #endif
-#define OF_HALVES \
+#define OF_HALVES                                                                                 \
     const int half_h = (xh + S - 1) / S, half_w = (xw + S - 1) / S, last_v = max(half_w - VL, 0); \
-    const int vectors = (half_w + VL - 1) / VL; \
+    const int vectors = (half_w + VL - 1) / VL;                                                   \
     const int shift_h = -(grid.begin_h + PAD_H) / S + LOW_H, shift_w = -(grid.begin_w + PAD_W) / S + LOW_W;
 
 #include "conv/depthwise/cpu_scratch.cl"
@@ -53,29 +53,29 @@
 #else
 #define ADD_TO_DATA(p, tap, value)
 #endif
-#define ADD_TO_BOTH(r, j, value) \
-    _Pragma("unroll") for (int p = 0; p < PARTS; p++) { \
+#define ADD_TO_BOTH(r, j, value)                                                                                      \
+    _Pragma("unroll") for (int p = 0; p < PARTS; p++) {                                                               \
         const int tap_h = p / S % S + PAD_H - S * (r + LOW_H - p / (S * S)), tap_w = p % S + PAD_W - S * (j + LOW_W); \
-        if (tap_h >= 0 && tap_h < KH && tap_w >= 0 && tap_w < KW) { \
-            ADD_TO_DATA(p, tap_h * KW + tap_w, value) \
-            taps[tap_h * KW + tap_w] = fma(value, xs[p], taps[tap_h * KW + tap_w]); \
-        } \
+        if (tap_h >= 0 && tap_h < KH && tap_w >= 0 && tap_w < KW) {                                                   \
+            ADD_TO_DATA(p, tap_h * KW + tap_w, value)                                                                 \
+            taps[tap_h * KW + tap_w] = fma(value, xs[p], taps[tap_h * KW + tap_w]);                                   \
+        }                                                                                                             \
     }
 
 // Lines of a block; not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
-#define ADD_LINE(r) \
+#define ADD_LINE(r)                                                 \
     if ((r) < LINES && (!edge || (h + (r) >= 0 && h + (r) < ih))) { \
-        global const stored *line = from + (r) * iw; \
-        _Pragma("unroll") for (int j = 0; j < COLUMNS; j += 2) { \
-            realv a, b = 0; \
-            LOAD_PAIR(line, j, a, b) \
-            a = MASKED(a, masks[j]); \
-            ADD_TO_BOTH(r, j, a) \
-            if (j + 1 < COLUMNS) { \
-                b = MASKED(b, masks[j + 1]); \
-                ADD_TO_BOTH(r, j + 1, b) \
-            } \
-        } \
+        global const stored *line = from + (r) * iw;                \
+        _Pragma("unroll") for (int j = 0; j < COLUMNS; j += 2) {    \
+            realv a, b = 0;                                         \
+            LOAD_PAIR(line, j, a, b)                                \
+            a = MASKED(a, masks[j]);                                \
+            ADD_TO_BOTH(r, j, a)                                    \
+            if (j + 1 < COLUMNS) {                                  \
+                b = MASKED(b, masks[j + 1]);                        \
+                ADD_TO_BOTH(r, j + 1, b)                            \
+            }                                                       \
+        }                                                           \
     }
 // clang-format off
 #define ADD_LINES \
@@ -97,11 +97,9 @@ typedef struct {
 
 // The rows of a block from row u on, of which the last overlaps: results at `to`, where a row shorter than a vector
 // writes over its end, and sums to taps. Unless `edge`, all lines are there.
-inline __attribute__((always_inline)) void sum_block(global const stored *xs_plane, global const stored *dy_plane,
-                                                     global stored *to, const real *weights,
-                                                     realv *taps, local const maske *tables, local real *row,
-                                                     const Grid grid, const int u, const bool edge,
-                                                     Ahead *ahead) {
+inline __attribute__((always_inline)) void sum_block(
+    global const stored *xs_plane, global const stored *dy_plane, global stored *to, const real *weights, realv *taps,
+    local const maske *tables, local real *row, const Grid grid, const int u, const bool edge, Ahead *ahead) {
     OF_PLANES
     OF_HALVES
     const int u0 = edge ? min(u, half_h - R) : u, h = u0 + shift_h;
@@ -174,8 +172,7 @@ inline __attribute__((always_inline)) void sum_block(global const stored *xs_pla
     }
 }
 
-#define SUM_BLOCK(u, edge) \
-    sum_block(xs_plane, dy_plane, to, weights, taps, tables, row, grid, u, edge, &ahead);
+#define SUM_BLOCK(u, edge) sum_block(xs_plane, dy_plane, to, weights, taps, tables, row, grid, u, edge, &ahead);
 
 // Sums lie in `totals` for `block_filters` filters at a time, and in registers over `group` images, so that planes are
 // read in their order, and sums stay short. partial[split][filter][tap], or dw itself if there is one split. `edges`
@@ -194,16 +191,14 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
     const int from_image = get_global_id(0) * split_images, to_image = min(from_image + split_images, grid.batch);
     const long planes = (long)grid.batch * channels;
     const bool wanted = dx_base != 0;
-    global stored *own_plane =
-        OPEN(edges) + (3 + get_global_id(1) * get_global_size(0) + get_global_id(0)) * edge_room;
+    global stored *own_plane = OPEN(edges) + (3 + get_global_id(1) * get_global_size(0) + get_global_id(0)) * edge_room;
     for (int n = 0; n < vectors; n++) {
         const int v = min(n * VL, last_v);
         local maske *table = tables + n * MASKS * VL;
         const maskv there = TO_MASK(LANES + v < half_w);
         for (int b = 0; b < S; b++)
             VSTORE_MASK(table + b * VL, TO_MASK((LANES + v >= n * VL) & ((LANES + v) * S + b < xw)));
-        for (int j = 0; j < COLUMNS; j++)
-            VSTORE_MASK(table + (S + j) * VL, lanes_inside(v + shift_w + j, iw) & there);
+        for (int j = 0; j < COLUMNS; j++) VSTORE_MASK(table + (S + j) * VL, lanes_inside(v + shift_w + j, iw) & there);
     }
     for (int block = first; block < last; block += block_filters) {
         const int end = min(block + block_filters, last);
@@ -228,8 +223,8 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
                     if (t == 0 || t == planes - 1)
                         dy_plane = copy_plane(edge + (t == 0 ? 0 : edge_room), dy_plane, y_size);
                     if (t == planes - 1) xs_plane = copy_plane(edge + 2 * edge_room, xs_plane, x_size);
-                    const long next = image + 1 < min(images + group, to_image) ? t + channels
-                                                                                : (long)images * channels + o + 1;
+                    const long next =
+                        image + 1 < min(images + group, to_image) ? t + channels : (long)images * channels + o + 1;
                     Ahead ahead = {OPEN(x) + next * x_size, OPEN(dy) + next * y_size, OPEN(dx) + next * x_size};
 #ifdef XH
                     SUM_BLOCK(0, true)

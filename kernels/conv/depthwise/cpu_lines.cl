@@ -47,30 +47,30 @@ maskv lanes_inside(const int column, const int size) {
 // Vectors j and j + 1 of a line.
 #if SW == 1
 #define LOAD_PAIR(line, j, a, b) \
-    a = VLOAD(line, (j) * dw); \
+    a = VLOAD(line, (j) * dw);   \
     if ((j) + 1 < COLUMNS) b = VLOAD(line, ((j) + 1) * dw);
 #else
-#define LOAD_PAIR(line, j, a, b) \
-    { \
+#define LOAD_PAIR(line, j, a, b)                                        \
+    {                                                                   \
         const realv low = VLOAD(line, j), high = VLOAD(line, (j) + VL); \
-        a = (realv)(low.even, high.even); \
-        if ((j) + 1 < COLUMNS) b = (realv)(low.odd, high.odd); \
+        a = (realv)(low.even, high.even);                               \
+        if ((j) + 1 < COLUMNS) b = (realv)(low.odd, high.odd);          \
     }
 #endif
 
 // DO(r, j, value) for each line r and vector j. `from` is the block's first element, in line h of [0, ih).
-#define FOR_LINES(DO, EDGE) \
-    _Pragma("unroll") for (int r = 0; r < LINES; r++) { \
-        if (EDGE && (h + r * dh < 0 || h + r * dh >= ih)) continue; \
-        global const stored *line = from + (long)r * dh * iw; \
-        _Pragma("unroll") for (int j = 0; j < COLUMNS; j += 2) { \
-            realv a, b = 0; \
-            LOAD_PAIR(line, j, a, b) \
-            if (EDGE) a = MASKED(a, masks[j]); \
+#define FOR_LINES(DO, EDGE)                                           \
+    _Pragma("unroll") for (int r = 0; r < LINES; r++) {               \
+        if (EDGE && (h + r * dh < 0 || h + r * dh >= ih)) continue;   \
+        global const stored *line = from + (long)r * dh * iw;         \
+        _Pragma("unroll") for (int j = 0; j < COLUMNS; j += 2) {      \
+            realv a, b = 0;                                           \
+            LOAD_PAIR(line, j, a, b)                                  \
+            if (EDGE) a = MASKED(a, masks[j]);                        \
             if (EDGE && j + 1 < COLUMNS) b = MASKED(b, masks[j + 1]); \
-            DO(r, j, a) \
-            if (j + 1 < COLUMNS) DO(r, j + 1, b) \
-        } \
+            DO(r, j, a)                                               \
+            if (j + 1 < COLUMNS) DO(r, j + 1, b)                      \
+        }                                                             \
     }
 
 // Whether a block at (h, column) touches no border.

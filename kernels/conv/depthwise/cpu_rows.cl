@@ -14,7 +14,7 @@
 #include "conv/depthwise/planes.cl"
 #include "conv/past_caches.cl"
 
-#define ADD_TO_ROWS(r, j, value) \
+#define ADD_TO_ROWS(r, j, value)                                                                   \
     _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
         fma(value, (realv)(weights[(r - k * SH) * KW + j]), sum[k]);
 
@@ -25,15 +25,16 @@ real sum_element(global const stored *plane, local const real *weights, const in
     for (int i = 0; i < KH; i++)
         for (int j = 0; j < KW; j++) {
             const int y = h + i * dh, x = column + j * dw;
-            if (y >= 0 && y < ih && x >= 0 && x < iw) sum = fma(LOAD(plane, (long)y * iw + x), weights[i * KW + j], sum);
+            if (y >= 0 && y < ih && x >= 0 && x < iw)
+                sum = fma(LOAD(plane, (long)y * iw + x), weights[i * KW + j], sum);
         }
     return sum;
 }
 
 kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                            const int accumulate, const PlaneSums planes, const Grid grid, const int tile_h,
-                           const int item_planes, local real *all_weights, local real *spare, local real *narrow
-                           EPILOGUE_PARAMETERS) {
+                           const int item_planes, local real *all_weights, local real *spare,
+                           local real *narrow EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int channels = planes.channels, sums = planes.sums, shared = planes.shared, flip = planes.flip;
     SIZES
@@ -79,8 +80,8 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
 #pragma unroll
                         for (int k = 0; k < R; k++) {
                             for (int l = 0; l < VL; l++)
-                                spare[l] = sum_element(OPEN(x) + plane, weights, h + k * SH * dh, column + l * SW,
-                                                       ih, iw, dh, dw);
+                                spare[l] = sum_element(
+                                    OPEN(x) + plane, weights, h + k * SH * dh, column + l * SW, ih, iw, dh, dw);
                             sum[k] += VLOAD_REAL(spare);
                         }
                     }

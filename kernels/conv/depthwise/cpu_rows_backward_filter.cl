@@ -10,7 +10,7 @@
 #include "conv/depthwise/cpu_lines.cl"
 #include "conv/depthwise/planes.cl"
 
-#define ADD_TO_TAPS(r, j, value) \
+#define ADD_TO_TAPS(r, j, value)                                                                                       \
     _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[(r - k * SH) * KW + j] = \
         fma(value, gradient[k], sum[(r - k * SH) * KW + j]);
 
@@ -73,8 +73,8 @@ kernel void depthwise_rows_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_o
                     const long last = grads + (long)min(u0 + (R - 1) * dh, bottom - 1) * ow + v + VL;
                     if (last > batch * filters * y_size ||
                         !block_loadable(plane, batch * channels * x_size, h, column, ih, iw, dh, dw)) {
-                        add_elements(totals, OPEN(x) + plane, OPEN(dy) + grads, h, column, ih, iw, dh, dw, u0, bottom, ow, v,
-                                     v0 - v);
+                        add_elements(totals, OPEN(x) + plane, OPEN(dy) + grads, h, column, ih, iw, dh, dw, u0, bottom,
+                                     ow, v, v0 - v);
                         continue;
                     }
                     global const stored *from = OPEN(x) + (plane + (long)h * iw + column);

@@ -19,8 +19,8 @@
 
 // to[i] = row[start + i * step] or 0 outside [0, size), for i < length; up to VL elements more are written.
 // `left` elements may be read from row on.
-void read_row(local real *to, global const stored *row, const long left, const int start, const int step, const int size,
-              const int length) {
+void read_row(local real *to, global const stored *row, const long left, const int start, const int step,
+              const int size, const int length) {
     const int begin = start < 0 ? min((step - 1 - start) / step, length) : 0;
     const int end = start < size ? clamp((size - start + step - 1) / step, begin, length) : begin;
     int i = 0;

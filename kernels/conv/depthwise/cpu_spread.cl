@@ -21,11 +21,11 @@
 #include "conv/grid.cl"
 #include "conv/past_caches.cl"
 
-#define ADD_TO_PHASES(r, j, value) \
-    _Pragma("unroll") for (int p = 0; p < 4 * R; p++) { \
+#define ADD_TO_PHASES(r, j, value)                                                                              \
+    _Pragma("unroll") for (int p = 0; p < 4 * R; p++) {                                                         \
         const int tap_h = p / 2 % 2 + PAD_H - 2 * (r + LOW_H - p / 4), tap_w = p % 2 + PAD_W - 2 * (j + LOW_W); \
-        if (tap_h >= 0 && tap_h < KH && tap_w >= 0 && tap_w < KW) sum[p] = \
-            fma(value, (realv)(weights[tap_h * KW + tap_w]), sum[p]); \
+        if (tap_h >= 0 && tap_h < KH && tap_w >= 0 && tap_w < KW)                                               \
+            sum[p] = fma(value, (realv)(weights[tap_h * KW + tap_w]), sum[p]);                                  \
     }
 
 // One element of dx, with all checks.
@@ -55,7 +55,8 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
     int channel = first % channels;
     const bool past = GOES_PAST(OPEN(dx), xw % VL == 0 && !accumulate);
     for (long t = first; t < last; t++, channel = channel + 1 == channels ? 0 : channel + 1) {
-        for (int i = 0; i < multiplier * taps; i++) all_weights[i] = LOAD(OPEN(w), (long)channel * multiplier * taps + i);
+        for (int i = 0; i < multiplier * taps; i++)
+            all_weights[i] = LOAD(OPEN(w), (long)channel * multiplier * taps + i);
         global const stored *ahead = OPEN(dy) + ((t + 1) * multiplier * y_size + top * iw);
         global stored *dx_ahead = OPEN(dx) + ((t + 1) * x_size + 2 * top * xw);
         const long end = bottom < half_h ? t * x_size + 2 * bottom * (long)xw : last * x_size;
@@ -85,8 +86,8 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
 #pragma unroll
                         for (int p = 0; p < 4 * R; p++) {
                             for (int l = 0; l < VL; l++)
-                                spare[l] = sum_element(OPEN(dy) + plane, weights, 2 * u + p / 2, 2 * (v + l) + p % 2,
-                                                       grid);
+                                spare[l] =
+                                    sum_element(OPEN(dy) + plane, weights, 2 * u + p / 2, 2 * (v + l) + p % 2, grid);
                             sum[p] += VLOAD_REAL(spare);
                         }
                     }

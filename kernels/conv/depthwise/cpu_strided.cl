@@ -39,8 +39,8 @@ real sum_of_lanes(const realv value) {
 
 // y[r][c] (+)= bias + sum over t, v of x[r * sh + begin_h + t * dh][c * sw + begin_w + v] * w[t][v]. One
 // work-item: some rows of y.
-kernel void depthwise_strided_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
-                                      const int accumulate, const int channels, const Grid grid,
+kernel void depthwise_strided_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
+                                      const int has_bias, const int accumulate, const int channels, const Grid grid,
                                       const int pitch, const int length, const int item_rows, local real *weights,
                                       local real *line, local real *sums) {
     SIZES
@@ -91,7 +91,8 @@ kernel void depthwise_strided_backward_data(CONST_TENSOR(dy), CONST_TENSOR(w), T
             for (int c = 0; c < ow; c++) {
                 const realv value = LOAD(from, c);
                 local real *to = line + c * sw;
-                for (int v = 0; v < pitch; v += VL) STORE_REALS(to + v, fma(value, LOAD_REALS(row + v), LOAD_REALS(to + v)));
+                for (int v = 0; v < pitch; v += VL)
+                    STORE_REALS(to + v, fma(value, LOAD_REALS(row + v), LOAD_REALS(to + v)));
             }
         }
         global stored *to = OPEN(dx) + ((long)plane * ih + h) * iw;

@@ -53,29 +53,29 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_row
     const int channel = t % planes.channels, u0 = first_row(strip, dh);
     const int h = u0 * SH + grid.begin_h, column = v * SW + grid.begin_w;
     real sum[R];
-UNROLLED(R)
+    UNROLLED(R)
     for (int k = 0; k < R; k++) sum[k] = has_bias ? LOAD(OPEN(b), channel) : 0;
     for (int s = 0; s < planes.sums; s++) {
         global const stored *plane = OPEN(x) + (ulong)(t / planes.shared * planes.sums + s) * ((ulong)ih * iw);
         global const stored *weights = OPEN(w) + ((long)channel * planes.sums + s) * (KH * KW);
         real taps[KH * KW];
-UNROLLED(UNROLL)
+        UNROLLED(UNROLL)
         for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, planes.flip ? KH * KW - 1 - i : i);
-UNROLLED(UNROLL)
+        UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const bool there = h + r * dh >= 0 && h + r * dh < ih;
             global const stored *line = plane + (long)(h + r * dh) * iw + column;
-UNROLLED(UNROLL)
+            UNROLLED(UNROLL)
             for (int j = 0; j < KW; j++) {
                 const real value = there && inside(column + j * DW, iw) ? LOAD(line, j * DW) : 0;
-UNROLLED(R)
+                UNROLLED(R)
                 for (int k = 0; k < R; k++)
                     if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = fma(value, taps[(r - k * SH) * KW + j], sum[k]);
             }
         }
     }
     global stored *to = OPEN(y) + (ulong)t * ((ulong)oh * ow);
-UNROLLED(R)
+    UNROLLED(R)
     for (int k = 0; k < R; k++) {
         const int u = u0 + k * dh;
         if (u >= oh) continue;
@@ -88,8 +88,8 @@ UNROLLED(R)
 #elif MAKES == 2
 // dx at any stride: each element looks for the taps that meet a dy.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_spread(
-    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels,
-    const int multiplier, const Grid grid, const uint items, const int strips) {
+    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels, const int multiplier,
+    const Grid grid, const uint items, const int strips) {
     SIZES
     const uint item = get_global_id(0);
     if (item >= items) return;
@@ -97,19 +97,19 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_spr
     const uint t = item / iw / strips;
     const int channel = t % channels;
     real sum[R];
-UNROLLED(R)
+    UNROLLED(R)
     for (int k = 0; k < R; k++) sum[k] = 0;
     for (int m = 0; m < multiplier; m++) {
         global const stored *plane = OPEN(dy) + ((ulong)t * multiplier + m) * ((ulong)oh * ow);
         global const stored *weights = OPEN(w) + ((long)channel * multiplier + m) * (KH * KW);
-UNROLLED(UNROLL)
+        UNROLLED(UNROLL)
         for (int j = 0; j < KW; j++) {
             const int v = q - grid.begin_w - j * DW;
             if (v < 0 || v % SW || v / SW >= ow) continue;
-UNROLLED(UNROLL)
+            UNROLLED(UNROLL)
             for (int i = 0; i < KH; i++) {
                 const real tap = LOAD(weights, i * KW + j);
-UNROLLED(R)
+                UNROLLED(R)
                 for (int k = 0; k < R; k++) {
                     const int u = top + k - grid.begin_h - i * dh;
                     if (u >= 0 && u % SH == 0 && u / SH < oh)
@@ -119,7 +119,7 @@ UNROLLED(R)
         }
     }
     global stored *to = OPEN(dx) + (ulong)t * ((ulong)ih * iw);
-UNROLLED(R)
+    UNROLLED(R)
     for (int k = 0; k < R; k++) {
         if (top + k >= ih) continue;
         const long at = (long)(top + k) * iw + q;
@@ -139,7 +139,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_fil
     const int me = get_local_id(0), filter = get_group_id(0), tap_row = get_group_id(1) * TAP_ROWS;
     const uint split = get_group_id(2), from = split * split_items, to = min(from + split_items, items);
     real sum[TAP_ROWS * KW];
-UNROLLED(UNROLL)
+    UNROLLED(UNROLL)
     for (int t = 0; t < TAP_ROWS * KW; t++) sum[t] = 0;
     for (uint item = from + me; item < to; item += GROUP) {
         const int v = item % ow, strip = item / ow % strips;
@@ -148,23 +148,23 @@ UNROLLED(UNROLL)
         global const stored *plane = OPEN(x) + (n * channels + filter / multiplier) * ((ulong)ih * iw);
         global const stored *grads = OPEN(dy) + (n * channels * multiplier + filter) * ((ulong)oh * ow);
         real gradient[R];
-UNROLLED(R)
+        UNROLLED(R)
         for (int k = 0; k < R; k++) gradient[k] = u0 + k * dh < oh ? LOAD(grads, (long)(u0 + k * dh) * ow + v) : 0;
-UNROLLED(UNROLL)
+        UNROLLED(UNROLL)
         for (int r = 0; r < FILTER_LINES; r++) {
             const bool there = h + r * dh >= 0 && h + r * dh < ih;
             global const stored *line = plane + (long)(h + r * dh) * iw + column;
-UNROLLED(UNROLL)
+            UNROLLED(UNROLL)
             for (int j = 0; j < KW; j++) {
                 const real value = there && inside(column + j * DW, iw) ? LOAD(line, j * DW) : 0;
-UNROLLED(R)
+                UNROLLED(R)
                 for (int k = 0; k < R; k++)
                     if (r - k * SH >= 0 && r - k * SH < TAP_ROWS)
                         sum[(r - k * SH) * KW + j] = fma(value, gradient[k], sum[(r - k * SH) * KW + j]);
             }
         }
     }
-UNROLLED(UNROLL)
+    UNROLLED(UNROLL)
     for (int t = 0; t < TAP_ROWS * KW; t++) shares[t][me] = sum[t];
     for (int half_group = GROUP / 2; half_group > 0; half_group /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);

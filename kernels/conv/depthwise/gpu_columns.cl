@@ -84,43 +84,44 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 #if MAKES == 3
 #define SKIP_LINE  // a condition for each load: the loop over items has registers enough, and waits less
 #else
-#define SKIP_LINE if (!there) return;
+#define SKIP_LINE \
+    if (!there) return;
 #endif
 #if STORAGE == 32
-#define TRY_QUAD                                                                                            \
-    if (quads && wanted > 1) {                                                                              \
-        if (there && (uint)at < (uint)width) {                                                              \
-            const float4 quad = *(global const float4 *)(from + at);                                        \
-            TAKE(0, quad.x)                                                                                 \
-            TAKE(1, quad.y)                                                                                 \
-            TAKE(2, quad.z)                                                                                 \
-            TAKE(3, quad.w)                                                                                 \
-        }                                                                                                   \
-        continue;                                                                                           \
+#define TRY_QUAD                                                     \
+    if (quads && wanted > 1) {                                       \
+        if (there && (uint)at < (uint)width) {                       \
+            const float4 quad = *(global const float4 *)(from + at); \
+            TAKE(0, quad.x)                                          \
+            TAKE(1, quad.y)                                          \
+            TAKE(2, quad.z)                                          \
+            TAKE(3, quad.w)                                          \
+        }                                                            \
+        continue;                                                    \
     }
 #else
 #define TRY_QUAD
 #endif
-#define READER(NAME, COUNT, AHEAD)                                                                          \
-    void NAME(real *line, global const stored *plane, const int row, const int height, const int column,    \
-              const int width, const bool quads) {                                                          \
-        const int count = COUNT;                                                                            \
-        UNROLLED(UNROLL)                                                                                    \
-        for (int e = 0; e < COUNT; e++) line[e] = 0;                                                        \
-        const bool there = (uint)row < (uint)height;                                                        \
-        SKIP_LINE                                                                                           \
-        global const stored *from = plane + (there ? (long)row * width : 0);                                \
-        UNROLLED(UNROLL)                                                                                    \
-        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                     \
-            const int first = 4 * block - AHEAD;                                                            \
-            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;                  \
-            TRY_QUAD                                                                                        \
-            UNROLLED(4)                                                                                     \
-            for (int e = 0; e < 4; e++) {                                                                   \
-                if (first + e >= 0 && first + e < COUNT && there && (uint)(at + e) < (uint)width)           \
-                    line[first + e] = LOAD(from, at + e);                                                   \
-            }                                                                                               \
-        }                                                                                                   \
+#define READER(NAME, COUNT, AHEAD)                                                                       \
+    void NAME(real *line, global const stored *plane, const int row, const int height, const int column, \
+              const int width, const bool quads) {                                                       \
+        const int count = COUNT;                                                                         \
+        UNROLLED(UNROLL)                                                                                 \
+        for (int e = 0; e < COUNT; e++) line[e] = 0;                                                     \
+        const bool there = (uint)row < (uint)height;                                                     \
+        SKIP_LINE                                                                                        \
+        global const stored *from = plane + (there ? (long)row * width : 0);                             \
+        UNROLLED(UNROLL)                                                                                 \
+        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                  \
+            const int first = 4 * block - AHEAD;                                                         \
+            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;               \
+            TRY_QUAD                                                                                     \
+            UNROLLED(4)                                                                                  \
+            for (int e = 0; e < 4; e++) {                                                                \
+                if (first + e >= 0 && first + e < COUNT && there && (uint)(at + e) < (uint)width)        \
+                    line[first + e] = LOAD(from, at + e);                                                \
+            }                                                                                            \
+        }                                                                                                \
     }
 #if MAKES == 2
 READER(read_line, SPAN, 0)
@@ -132,20 +133,20 @@ READER(read_gradients, COLS, 0)
 #endif
 
 // Write R lines of COLS results, from (row, column) of a plane on.
-#define WRITE_BLOCK(sum, to, row, column, rows, columns, accumulate, RESULT)                                       \
-    const bool whole = COLS == 4 && ALIGNED(to, columns) && !(accumulate);                                         \
-    UNROLLED(R)                                                                                                    \
-    for (int k = 0; k < R; k++) {                                                                                  \
-        if ((row) + k * DH >= (rows)) continue;                                                                    \
-        const long at = (long)((row) + k * DH) * (columns) + (column);                                                  \
-        real value[COLS];                                                                                          \
-        UNROLLED(COLS)                                                                                             \
-        for (int c = 0; c < COLS; c++)                                                                             \
-            if ((column) + c < (columns)) value[c] = RESULT(sum[k][c], at + c);                                    \
-        if (whole)                                                                                                 \
-            WRITE_QUAD(to, at, value)                                                                              \
-        else                                                                                                       \
-            for (int c = 0; c < COLS; c++)                                                                         \
+#define WRITE_BLOCK(sum, to, row, column, rows, columns, accumulate, RESULT)                                          \
+    const bool whole = COLS == 4 && ALIGNED(to, columns) && !(accumulate);                                            \
+    UNROLLED(R)                                                                                                       \
+    for (int k = 0; k < R; k++) {                                                                                     \
+        if ((row) + k * DH >= (rows)) continue;                                                                       \
+        const long at = (long)((row) + k * DH) * (columns) + (column);                                                \
+        real value[COLS];                                                                                             \
+        UNROLLED(COLS)                                                                                                \
+        for (int c = 0; c < COLS; c++)                                                                                \
+            if ((column) + c < (columns)) value[c] = RESULT(sum[k][c], at + c);                                       \
+        if (whole)                                                                                                    \
+            WRITE_QUAD(to, at, value)                                                                                 \
+        else                                                                                                          \
+            for (int c = 0; c < COLS; c++)                                                                            \
                 if ((column) + c < (columns)) STORE(to, at + c, accumulate ? LOAD(to, at + c) + value[c] : value[c]); \
     }
 #if STORAGE == 32 && COLS == 4
@@ -159,17 +160,17 @@ READER(read_gradients, COLS, 0)
 void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, const int h, const int column,
                const int ih, const int iw, const bool quads) {
     real lines[LINES][SPAN];
-UNROLLED(UNROLL)
+    UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r * DH, ih, column, iw, quads);
-UNROLLED(UNROLL)
+    UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
-UNROLLED(R)
+        UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;
             if (i < 0 || i >= KH) continue;
-UNROLLED(COLS)
+            UNROLLED(COLS)
             for (int c = 0; c < COLS; c++) {
-UNROLLED(KW)
+                UNROLLED(KW)
                 for (int j = 0; j < KW; j++) sum[k][c] = fma(lines[r][c * SW + j * DW], taps[i * KW + j], sum[k][c]);
             }
         }
@@ -190,16 +191,16 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_col
     const uint of_source = planes.shared == 1 ? t : t / planes.shared;
     real sum[R][COLS];
     const real bias = has_bias ? LOAD(OPEN(b), channel) : 0;
-UNROLLED(R)
+    UNROLLED(R)
     for (int k = 0; k < R; k++) {
-UNROLLED(COLS)
+        UNROLLED(COLS)
         for (int c = 0; c < COLS; c++) sum[k][c] = bias;
     }
     SUMS(s, planes.sums) {
         global const stored *plane = OPEN(x) + (ulong)(of_source * planes.sums + s) * ((ulong)ih * iw);
         global const stored *weights = OPEN(w) + ((long)channel * planes.sums + s) * (KH * KW);
         real taps[KH * KW];
-UNROLLED(UNROLL)
+        UNROLLED(UNROLL)
         for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, planes.flip ? KH * KW - 1 - i : i);
         if (COLS == 4 && ALIGNED(plane, iw))
             sum_lines(sum, plane, taps, u * SH + grid.begin_h, v * SW + grid.begin_w, ih, iw, true);
@@ -216,8 +217,8 @@ UNROLLED(UNROLL)
 // for the compiler, and meets taps that the compiler knows.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_phases(
     CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels, const int multiplier,
-    const Grid grid, const uint items, const int strips, const int blocks, const ulong by_strips,
-    const ulong by_blocks, const ulong by_channels) {
+    const Grid grid, const uint items, const int strips, const int blocks, const ulong by_strips, const ulong by_blocks,
+    const ulong by_channels) {
     SIZES
     const uint item = get_global_id(0);
     if (item >= items) return;
@@ -225,29 +226,29 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_pha
     const int q = (item - line_of_blocks * blocks) * COLS, p = (line_of_blocks - t * strips) * R;
     const int channel = t - quotient(t, by_channels) * channels;
     real sum[R][COLS];
-UNROLLED(R)
+    UNROLLED(R)
     for (int k = 0; k < R; k++) {
-UNROLLED(COLS)
+        UNROLLED(COLS)
         for (int c = 0; c < COLS; c++) sum[k][c] = 0;
     }
     SUMS(m, multiplier) {
         global const stored *plane = OPEN(dy) + ((ulong)t * multiplier + m) * ((ulong)oh * ow);
         global const stored *weights = OPEN(w) + ((long)channel * multiplier + m) * (KH * KW);
         real taps[KH * KW];
-UNROLLED(UNROLL)
+        UNROLLED(UNROLL)
         for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, i);
-UNROLLED(UNROLL)
+        UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const int u = p / SH + FIRST_H + r;
             real line[SPAN];
             read_line(line, plane, u, oh, q / SW + FIRST_W, ow, false);
-UNROLLED(R)
+            UNROLLED(R)
             for (int k = 0; k < R; k++) {
                 const int i = k - (BEGIN_H) - (FIRST_H + r) * SH;
                 if (i < 0 || i >= KH) continue;
-UNROLLED(COLS)
+                UNROLLED(COLS)
                 for (int c = 0; c < COLS; c++) {
-UNROLLED(SPAN)
+                    UNROLLED(SPAN)
                     for (int e = 0; e < SPAN; e++) {
                         const int j = c - (BEGIN_W) - (FIRST_W + e) * SW;
                         if (j >= 0 && j < KW) sum[k][c] = fma(line[e], taps[i * KW + j], sum[k][c]);
@@ -268,20 +269,19 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
     SIZES
     const int h = u * SH + grid.begin_h;
     real gradient[R][COLS];
-UNROLLED(R)
-    for (int k = 0; k < R; k++)
-        read_gradients(gradient[k], grads, u + k * DH, oh, v, ow, quads);
-UNROLLED(UNROLL)
+    UNROLLED(R)
+    for (int k = 0; k < R; k++) read_gradients(gradient[k], grads, u + k * DH, oh, v, ow, quads);
+    UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
         real line[SPAN];
         read_line(line, plane, h + r * DH, ih, v * SW + grid.begin_w, iw, quads);
-UNROLLED(R)
+        UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;
             if (i < 0 || i >= KH) continue;
-UNROLLED(COLS)
+            UNROLLED(COLS)
             for (int c = 0; c < COLS; c++) {
-UNROLLED(KW)
+                UNROLLED(KW)
                 for (int j = 0; j < KW; j++)
                     sum[i * KW + j] = fma(line[c * SW + j * DW], gradient[k][c], sum[i * KW + j]);
             }
@@ -301,7 +301,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_col
     const uint split = get_group_id(1), from = split * split_items, to = min(from + split_items, items);
     const bool quads = COLS == 4 && ALIGNED(OPEN(x), iw) && ALIGNED(OPEN(dy), ow);
     real sum[KH * KW];
-UNROLLED(UNROLL)
+    UNROLLED(UNROLL)
     for (int t = 0; t < KH * KW; t++) sum[t] = 0;
     for (uint item = from + me; item < to; item += GROUP) {
         const uint line = quotient(item, by_blocks);
@@ -314,7 +314,7 @@ UNROLLED(UNROLL)
         else
             sum_products(sum, plane, grads, u, v, grid, false);
     }
-UNROLLED(UNROLL)
+    UNROLLED(UNROLL)
     for (int t = 0; t < KH * KW; t++) shares[t][me] = sum[t];
     for (int half_group = GROUP / 2; half_group > 0; half_group /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);

@@ -44,9 +44,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_pla
     const uint me = get_local_id(0), first = get_group_id(0) * GROUP, count = min(planes - first, (uint)GROUP);
     global const stored *from = OPEN(x) + (ulong)first * SOURCE;
     real source[SOURCE];
-UNROLLED
+    UNROLLED
     for (int i = 0; i < SOURCE; i++) source[i] = i * GROUP + me < count * SOURCE ? LOAD(from, i * GROUP + me) : 0;
-UNROLLED
+    UNROLLED
     for (int i = 0; i < SOURCE; i++) {
         const uint at = i * GROUP + me;
         tiles[at / SOURCE * PITCH + at % SOURCE] = source[i];
@@ -58,22 +58,21 @@ UNROLLED
         local real *tile = tiles + me * PITCH;
         const real bias = has_bias ? LOAD(OPEN(b), channel) : 0;
         real taps[KH * KW];
-UNROLLED
+        UNROLLED
         for (int t = 0; t < KH * KW; t++) taps[t] = LOAD(weights, FLIP ? KH * KW - 1 - t : t);
-UNROLLED
+        UNROLLED
         for (int i = 0; i < SOURCE; i++) source[i] = tile[i];
-UNROLLED
+        UNROLLED
         for (int u = 0; u < OH; u++) {
-UNROLLED
+            UNROLLED
             for (int v = 0; v < OW; v++) {
                 real sum = bias;
-UNROLLED
+                UNROLLED
                 for (int i = 0; i < KH; i++) {
-UNROLLED
+                    UNROLLED
                     for (int j = 0; j < KW; j++) {
                         const int h = u * SH + BEGIN_H + i * DH, k = v * SW + BEGIN_W + j * DW;
-                        if (h >= 0 && h < IH && k >= 0 && k < IW)
-                            sum = fma(source[h * IW + k], taps[i * KW + j], sum);
+                        if (h >= 0 && h < IH && k >= 0 && k < IW) sum = fma(source[h * IW + k], taps[i * KW + j], sum);
                     }
                 }
                 tile[u * OW + v] = EPILOGUE_ELEMENT(sum, channel, (long)plane * RESULT + u * OW + v);
@@ -82,7 +81,7 @@ UNROLLED
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     global stored *to = OPEN(y) + (ulong)first * RESULT;
-UNROLLED
+    UNROLLED
     for (int i = 0; i < RESULT; i++) {
         const uint at = i * GROUP + me;
         if (at >= count * RESULT) continue;

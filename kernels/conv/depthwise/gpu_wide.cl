@@ -67,8 +67,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wid
 #else
 // dx: an element goes from tap to tap that meets a dy. Those are every_h and every_w apart, a stride without dilation.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wide_spread(
-    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels,
-    const int multiplier, const Grid grid, const uint items, const int every_h, const int every_w) {
+    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels, const int multiplier,
+    const Grid grid, const uint items, const int every_h, const int every_w) {
     SIZES
     const uint item = get_global_id(0);
     if (item >= items) return;
@@ -87,7 +87,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wid
             real line = 0;
             for (int j = first_j; j < KW; j += every_w) {
                 const int v = (right - j * DW) / SW;
-                if (right >= j * DW && v < ow) line = fma(LOAD(plane, (long)u * ow + v), LOAD(weights, i * KW + j), line);
+                if (right >= j * DW && v < ow)
+                    line = fma(LOAD(plane, (long)u * ow + v), LOAD(weights, i * KW + j), line);
             }
             sum += line;
         }

@@ -91,7 +91,8 @@ void put_part(global stored *to, const realc value, const int count, const long 
 void copy_group(local real *scratch, global const stored *planes, const long left, const int ih, const int iw,
                 const int phase_size) {
     for (int s = 0; s < S; s++)
-        copy_plane(scratch + s * (SH * SW * phase_size), planes + s * (ih * iw), left - s * (ih * iw), ih, iw, phase_size);
+        copy_plane(
+            scratch + s * (SH * SW * phase_size), planes + s * (ih * iw), left - s * (ih * iw), ih, iw, phase_size);
 }
 
 // `flip` takes the weights backwards, and as (groups, S, OUTPUTS, KH, KW). O outputs are summed side by side, in
@@ -116,7 +117,8 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
     for (long t = first; t < last; t++) {
         if (t + 1 < last) {
             const long next = (t + 1) * source_size;
-            copy_group(scratch + lead + ((t - first) % 2 ? 0 : group_size), OPEN(x) + next, all - next, ih, iw, phase_size);
+            copy_group(
+                scratch + lead + ((t - first) % 2 ? 0 : group_size), OPEN(x) + next, all - next, ih, iw, phase_size);
         }
         const int group = t % groups;
         global const stored *from = OPEN(w) + (long)group * OUTPUTS * S * TAPS;
@@ -126,8 +128,7 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
             for (int s = 0; s < S; s++) {
                 global const stored *filter = from + (flip ? s * OUTPUTS + o : o * S + s) * TAPS;
 #pragma unroll
-                for (int i = 0; i < TAPS; i++)
-                    WEIGHT(o, s, i) = LOAD(filter, flip ? TAPS - 1 - i : i);
+                for (int i = 0; i < TAPS; i++) WEIGHT(o, s, i) = LOAD(filter, flip ? TAPS - 1 - i : i);
             }
         for (int o0 = 0; o0 < OUTPUTS; o0 += O) {
             for (int block = 0; block < in_scratch.blocks; block++) {
@@ -153,7 +154,8 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                                 const realv value = CAT(vload, VL)(0, tap + k * VL);
 #pragma unroll
                                 for (int o = 0; o < O; o++)
-                                    sum[o][k] = fma(value, (realv)(WEIGHT(min(o0 + o, OUTPUTS - 1), s, i * KW + j)), sum[o][k]);
+                                    sum[o][k] =
+                                        fma(value, (realv)(WEIGHT(min(o0 + o, OUTPUTS - 1), s, i * KW + j)), sum[o][k]);
                             }
                         }
                     }

@@ -4,7 +4,7 @@
 #include "conv/grid.cl"
 
 // Short names of what kernels and the macros of lines read: the sizes of x and of y, the stride, the distance of taps.
-#define SIZES \
+#define SIZES                                                                             \
     const int ih = grid.source_h, iw = grid.source_w, oh = grid.size_h, ow = grid.size_w; \
     const int sh = grid.stride_h, sw = grid.stride_w, dh = grid.step_h, dw = grid.step_w;
 

@@ -49,7 +49,7 @@ FftPlace place_of_tile(const int tile, const FftPart part) {
 #define GROUP __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 
 // Where a row's plane number `column` and a line have their number 0, and elements from number to number.
-#define POINT_AT(row, column, line)                                                                         \
+#define POINT_AT(row, column, line)                                                                            \
     (((long)((line) / TOGETHER) * part.rows + (row)) * TOGETHER * part.pitch + (column) / 8 * (8 * TOGETHER) + \
      (line) % TOGETHER * 8 + (column) % 8)
 // Where the real part of a plane is in a row; with TWIN_ROWS, of which row of products it is.
@@ -183,18 +183,18 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
 }
 
 // Writes column x of a tile, the elements .part_of of z. ADD adds what is there.
-#define STORE_COLUMN(part_of, x, ADD)                                                           \
-    {                                                                                           \
-        const int height = (x) < min(part.step_w, grid.size_w - place.w) ? rows : 0;            \
-        UNROLLED                                                                                \
-        for (int y = 0; y < SIDE; y++)                                                          \
-            if (y < height) {                                                                   \
-                const long at = origin + (long)y * grid.size_w + (x);                           \
-                real value = fma(z[PLACE(y)].part_of, SCALE, start);                            \
-                value = EPILOGUE_ELEMENT(value, channel, at);                                   \
-                ADD(value, at);                                                                 \
-                STORE(target, at, value);                                                       \
-            }                                                                                   \
+#define STORE_COLUMN(part_of, x, ADD)                                                \
+    {                                                                                \
+        const int height = (x) < min(part.step_w, grid.size_w - place.w) ? rows : 0; \
+        UNROLLED                                                                     \
+        for (int y = 0; y < SIDE; y++)                                               \
+            if (y < height) {                                                        \
+                const long at = origin + (long)y * grid.size_w + (x);                \
+                real value = fma(z[PLACE(y)].part_of, SCALE, start);                 \
+                value = EPILOGUE_ELEMENT(value, channel, at);                        \
+                ADD(value, at);                                                      \
+                STORE(target, at, value);                                            \
+            }                                                                        \
     }
 #define ADD_NOTHING(value, at)
 #define ADD_TARGET(value, at) value += LOAD(target, at)
@@ -204,8 +204,8 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
 
 // y of the products. Global: work-items of blocks of tiles, outputs.
 kernel GROUP void fft_result(TENSOR_OF(const real, products), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
-                             const int accumulate, const int outputs, const Grid grid, const FftPart part
-                             EPILOGUE_PARAMETERS) {
+                             const int accumulate, const int outputs, const Grid grid,
+                             const FftPart part EPILOGUE_PARAMETERS) {
     local Complex planes[PLANES * PLANE];
     OPEN_EPILOGUE
     const int id = get_local_id(0), first = get_group_id(0) * PLANES, channel = get_group_id(1);

@@ -75,21 +75,21 @@ IN_PLACE Complex turn_back(const Complex z, const Complex angle) {
 }
 
 // The transform of four numbers, in place.
-#define FOUR(a, b, c, d)                                                             \
-    {                                                                                \
-        const Complex sum = (a) + (c), difference = (a) - (c);                       \
-        const Complex other_sum = (b) + (d), other_difference = MINUS_I((b) - (d));  \
-        a = sum + other_sum;                                                         \
-        b = difference + other_difference;                                           \
-        c = sum - other_sum;                                                         \
-        d = difference - other_difference;                                           \
+#define FOUR(a, b, c, d)                                                            \
+    {                                                                               \
+        const Complex sum = (a) + (c), difference = (a) - (c);                      \
+        const Complex other_sum = (b) + (d), other_difference = MINUS_I((b) - (d)); \
+        a = sum + other_sum;                                                        \
+        b = difference + other_difference;                                          \
+        c = sum - other_sum;                                                        \
+        d = difference - other_difference;                                          \
     }
 
-#define SUM_AND_DIFFERENCE(a, b, turned)    \
-    {                                       \
-        const Complex second = turned;      \
-        b = (a) - second;                   \
-        a += second;                        \
+#define SUM_AND_DIFFERENCE(a, b, turned) \
+    {                                    \
+        const Complex second = turned;   \
+        b = (a) - second;                \
+        a += second;                     \
     }
 
 // Frequency k is left in z[PLACE(k)].
@@ -162,22 +162,22 @@ IN_PLACE void columns_back(Complex *z, local const Complex *one) {
 
 // A line in z, of which `used` numbers are not zero: PUT(k, value) takes its numbers, PUT_LAST(i, value) the last two
 // points.
-#define LINE_FORWARD(z, line, used, PUT, PUT_LAST)                                                 \
-    {                                                                                              \
-        fourier(z, used);                                                                          \
-        if ((line) == 0) {                                                                         \
-            PUT_LAST(0, (Complex)(z[PLACE(0)].y, 0))                                               \
-            PUT_LAST(1, (Complex)(z[PLACE(HALF)].y, 0))                                            \
-            z[PLACE(0)].y = z[PLACE(HALF)].y = 0;                                                  \
-            UNROLLED                                                                               \
-            for (int k = 1; k < HALF; k++) {                                                       \
-                const Complex plus = z[PLACE(k)], minus = CONJUGATE(z[PLACE(SIDE - k)]);           \
-                z[PLACE(k)] = 0.5f * (plus + minus);                                               \
-                z[PLACE(SIDE - k)] = 0.5f * MINUS_I(plus - minus);                                 \
-            }                                                                                      \
-        }                                                                                          \
-        UNROLLED                                                                                   \
-        for (int k = 0; k < SIDE; k++) PUT(k, z[PLACE(k)])                                         \
+#define LINE_FORWARD(z, line, used, PUT, PUT_LAST)                                       \
+    {                                                                                    \
+        fourier(z, used);                                                                \
+        if ((line) == 0) {                                                               \
+            PUT_LAST(0, (Complex)(z[PLACE(0)].y, 0))                                     \
+            PUT_LAST(1, (Complex)(z[PLACE(HALF)].y, 0))                                  \
+            z[PLACE(0)].y = z[PLACE(HALF)].y = 0;                                        \
+            UNROLLED                                                                     \
+            for (int k = 1; k < HALF; k++) {                                             \
+                const Complex plus = z[PLACE(k)], minus = CONJUGATE(z[PLACE(SIDE - k)]); \
+                z[PLACE(k)] = 0.5f * (plus + minus);                                     \
+                z[PLACE(SIDE - k)] = 0.5f * MINUS_I(plus - minus);                       \
+            }                                                                            \
+        }                                                                                \
+        UNROLLED                                                                         \
+        for (int k = 0; k < SIDE; k++) PUT(k, z[PLACE(k)])                               \
     }
 
 // The inverse of LINE_FORWARD, times SIDE, of points in z and the last two points: `to` is where number 0 goes, and

@@ -22,7 +22,8 @@
 
 // to[pixel][lane] = dy[lane][pixel] for count pixels of one image and VL lanes, of which the first `lanes` exist.
 // Up to VL - 1 pixels more are written; `left` elements may be read from dy on.
-void transpose_pixels(local real *to, global const stored *dy, const long row_size, const long left, const int lanes, const int count) {
+void transpose_pixels(local real *to, global const stored *dy, const long row_size, const long left, const int lanes,
+                      const int count) {
     int at = 0;
     for (; at < count && (lanes - 1) * row_size + at + VL <= left; at += VL) {
         realv a[VL], b[VL];
@@ -56,20 +57,21 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
     const int items = splits * row_items * out_items * groups;
 
     // each pixel meets the source element of its own number: where the next block's pixels lie needs no runs
-    const bool in_place = grid.taps_d * grid.taps_h * grid.taps_w == 1 && pixels == source && grid.begin_d == 0
-        && grid.begin_h == 0 && grid.begin_w == 0 && grid.stride_d * grid.stride_h * grid.stride_w == 1;
+    const bool in_place = grid.taps_d * grid.taps_h * grid.taps_w == 1 && pixels == source && grid.begin_d == 0 &&
+                          grid.begin_h == 0 && grid.begin_w == 0 && grid.stride_d * grid.stride_h * grid.stride_w == 1;
     long next_x[PITCH / LINE + 1], next_dy[PITCH / LINE + 1];
 
     FOR_ITEMS(share) {
         const int split = share.item % splits, row_item = share.item / splits % row_items;
-        const int out_item = share.item / splits / row_items % out_items, group = share.item / splits / row_items / out_items;
+        const int out_item = share.item / splits / row_items % out_items,
+                  group = share.item / splits / row_items / out_items;
         const int first_tile = out_item * tiles_of_item, tile_count = min(tiles_of_item, out_tiles - first_tile);
         const int first_row = row_item * rows_of_item, last_row = min(first_row + rows_of_item, source_rows);
         const long first_pixel = split * split_size, last_pixel = min(first_pixel + split_size, all);
         global const stored *xs = OPEN(x) + group * channels * source;
         const long left = grid.batch * image_size - group * channels * source;
-        global real *sums = OPEN(partial)
-            + ((split * groups + group) * out_tiles + first_tile) * (long)source_rows * grid.taps_w * COLS;
+        global real *sums = OPEN(partial) + ((split * groups + group) * out_tiles + first_tile) * (long)source_rows *
+                                                grid.taps_w * COLS;
         for (long first = first_pixel; first < last_pixel; first += block) {
             const bool asks = in_place && first + block < last_pixel;
             for (int i = 0; asks && i < (block + LINE - 1) / LINE; i++) {
@@ -86,16 +88,16 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                     const int out = first_tile * COLS + lane, lanes = min(out_count - out, VL);
                     const long from = ((image * groups + group) * out_count + out) * pixels + rest;
                     if (lanes > 0) {
-                        transpose_pixels(gradient + lane / COLS * gradient_pitch + at * COLS + lane % COLS, OPEN(dy) + from,
-                                         pixels, dy_size - from, lanes, length);
+                        transpose_pixels(gradient + lane / COLS * gradient_pitch + at * COLS + lane % COLS,
+                                         OPEN(dy) + from, pixels, dy_size - from, lanes, length);
                     }
                 }
                 at += length;
             }
             for (int from = first_row; from < last_row; from += part) {
                 const int to = min(from + part, last_row), k_count = (to - from) * grid.taps_w;
-                fill_panel(panel, block, block, grid.taps_d * grid.taps_h * grid.taps_w * PITCH, PITCH, 0, runs, count, count,
-                           xs, image_size, left, from, to, grid);
+                fill_panel(panel, block, block, grid.taps_d * grid.taps_h * grid.taps_w * PITCH, PITCH, 0, runs, count,
+                           count, xs, image_size, left, from, to, grid);
                 for (int tile = 0; tile < tile_count; tile++) {
                     const int asked = (COLS * MR + k_count - 1) / k_count;  // rows of dy that a tile's products ask for
                     global real *tile_sums = sums + ((long)tile * source_rows + from) * grid.taps_w * COLS;
@@ -133,7 +135,8 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                         for (int i = 0; i < MR; i++) {
                             if (k + i < k_count) {
 #pragma unroll
-                                for (int v = 0; v < NV; v++) STORE_REALS(tile_sums + (k + i) * COLS + v * VL, acc[i][v]);
+                                for (int v = 0; v < NV; v++)
+                                    STORE_REALS(tile_sums + (k + i) * COLS + v * VL, acc[i][v]);
                             }
                         }
                     }
@@ -144,8 +147,8 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
 }
 
 // dw[group][out channel][k] (+)= sum over splits of partial. One work-item takes one tile's range of k.
-kernel void sum_partials(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int splits, const int groups,
-                         const int out_count, const int depth, const int range) {
+kernel void sum_partials(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int splits,
+                         const int groups, const int out_count, const int depth, const int range) {
     const int out_tiles = (out_count + COLS - 1) / COLS;
     const int tile = get_global_id(1), group = get_global_id(2);
     const int first = get_global_id(0) * range, last = min(first + range, depth);

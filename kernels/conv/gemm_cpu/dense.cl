@@ -36,7 +36,8 @@ int pixel_at(const int at, const int stride, const int begin, const int pixels) 
 
 kernel void spread(CONST_TENSOR(dense), TENSOR(dx), const int accumulate, const long row_count, const int range,
                    const Target target) {
-    const int rows = target.size_d * target.size_h, width = target.size_w, stride = target.stride_w, begin = target.begin_w;
+    const int rows = target.size_d * target.size_h, width = target.size_w, stride = target.stride_w,
+              begin = target.begin_w;
     const long first = get_global_id(0) * (long)range, last = min(first + range, row_count);
     const int from = (stride - 1 - begin) / stride, to = min(target.pixels_w, (width - begin + stride - 1) / stride);
     for (long row = first; row < last; row++) {

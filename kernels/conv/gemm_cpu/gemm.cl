@@ -16,11 +16,11 @@
 #include "conv/gemm_cpu/panel.cl"
 #include "conv/gemm_cpu/block.cl"
 
-kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const WeightStrides strides, CONST_TENSOR(bias),
-                        TENSOR(y), const int has_bias, const int accumulate, const int channels, const int m_count,
-                        const Grid grid, const int groups, const int block_tiles, const int block_rows, const int part,
-                        volatile global int *tickets, local real *panel, local real *tile_out,
-                        local int *runs, local real *kept EPILOGUE_PARAMETERS) {
+kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const WeightStrides strides,
+                        CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate, const int channels,
+                        const int m_count, const Grid grid, const int groups, const int block_tiles,
+                        const int block_rows, const int part, volatile global int *tickets, local real *panel,
+                        local real *tile_out, local int *runs, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
     const int m_tiles = (m_count + MR - 1) / MR;
@@ -47,7 +47,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const W
             const bool add = accumulate || from;
 #endif
             const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
-            fill_panel(panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
+            fill_panel(
+                panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
             for (int m_tile = block.m_first; m_tile < block.m_last; m_tile++) {
                 const int m = m_tile * MR, m_rows = min(MR, m_count - m);
                 TILE_WEIGHTS(a, OPEN(weights), strides, group, m_tile, m_rows, (long)from * grid.taps_w)
@@ -56,7 +57,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const W
                     realv acc[MR][NV];
 #pragma unroll
                     for (int i = 0; i < MR; i++) {
-                        const real start = has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
+                        const real start =
+                            has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
 #pragma unroll
                         for (int v = 0; v < NV; v++) acc[i][v] = start;
                     }
@@ -81,13 +83,15 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const W
 #endif
                     const long p = first + tile * COLS, image = p / pixels;
                     if (m_rows == MR && p + COLS <= (image + 1) * pixels) {
-                        global stored *ys = OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
+                        global stored *ys =
+                            OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
                         STORE_TILE(acc, ys, pixels, group * m_count + m, add, once)
                         continue;
                     }
                     TILE_STORE(acc, tile_out, COLS)
                     const int columns = min(COLS, count - tile * COLS);
-                    store_columns(OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows, add PASS_EPILOGUE);
+                    store_columns(
+                        OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows, add PASS_EPILOGUE);
                 }
             }
         }

@@ -44,14 +44,14 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
 
 // Adds the products of steps [k, stop) to the first `count` vectors of acc; `fetch` sets
 // vector_[v_], vector v_ of step k.
-#define MULTIPLY(count, fetch) \
-    for (; k < stop; k++) { \
+#define MULTIPLY(count, fetch)                     \
+    for (; k < stop; k++) {                        \
         TILE_STEP_OF(count, acc, a[i_][at], fetch) \
-        at += strides.step; \
-        b += COLS; \
+        at += strides.step;                        \
+        b += COLS;                                 \
     }
 // Reads a step's vectors from the source, and fills the panel with them; or reads them from the panel.
-#define FILL(count) \
+#define FILL(count)                                                           \
     MULTIPLY(count, __builtin_prefetch(row + (k + AHEAD) * pixels + v_ * VL); \
              vector_[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, vector_[v_]))
 #define REUSE(count) MULTIPLY(count, vector_[v_] = LOAD_REALS(b + v_ * VL))
@@ -123,7 +123,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                     realv acc[MR][NV];
 #pragma unroll
                     for (int i = 0; i < MR; i++) {
-                        const real start = has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
+                        const real start =
+                            has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
 #pragma unroll
                         for (int v = 0; v < NV; v++) acc[i][v] = start;
                     }
@@ -178,8 +179,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                         continue;
                     }
                     TILE_STORE(acc, tile_out, COLS)
-                    store_columns(OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows,
-                                  add PASS_EPILOGUE);
+                    store_columns(
+                        OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows, add PASS_EPILOGUE);
                 }
             }
         }

@@ -53,7 +53,8 @@ void put_tap(global real *to, const real *turned, const bool turn, global const 
 kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count,
                          const long m_size, const long channel_size, const long group_size, const int range,
                          const Taps met) {
-    const int m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1), groups = get_global_size(2);
+    const int m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1),
+              groups = get_global_size(2);
     const int first = get_global_id(0) * range, last = min(first + range, channels);
     const int m = m_tile * MR, rows = min(m_count - m, MR), kd = met.kernel_d, kh = met.kernel_h, kw = met.kernel_w;
     const int taps = TAPS_OF(met), all_taps = kd * kh * kw;
@@ -62,8 +63,8 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
     global const stored *ws = OPEN(w) + from;
     global real *out = OPEN(packed) + ((long)group * m_tiles + m_tile) * channels * taps * MR;
     // all taps in their order, channels next to each other: one long matrix
-    const bool plain = channel_size == all_taps && taps == all_taps && (met.step_w > 0 || kw == 1) && (met.step_h > 0 || kh == 1)
-        && (met.step_d > 0 || kd == 1);
+    const bool plain = channel_size == all_taps && taps == all_taps && (met.step_w > 0 || kw == 1) &&
+                       (met.step_h > 0 || kh == 1) && (met.step_d > 0 || kd == 1);
     if (plain) {
         int k = first * taps;
         for (; k < last * taps && (rows - 1) * m_size + k + VL <= left; k += VL) {
@@ -102,7 +103,8 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
 // packed[group][tile][channel][row of the tile] = w[group][channel][row]: kernels of one pixel, backward data. Rows
 // beyond m_count repeat the last one. One work-item packs `range` channels of NEIGHBOURS tiles, as rows of w are far
 // apart.
-kernel void pack_rows(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count, const int range) {
+kernel void pack_rows(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count,
+                      const int range) {
     const int group = get_global_id(2), m_tiles = (m_count + MR - 1) / MR;
     const int first = get_global_id(0) * range, last = min(first + range, channels);
     const int first_tile = get_global_id(1) * NEIGHBOURS, last_tile = min(first_tile + NEIGHBOURS, m_tiles);

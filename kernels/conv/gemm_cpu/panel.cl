@@ -138,8 +138,8 @@ void fill_panel(local real *panel, const int width, const int filled, const int 
                 for (int low = 0; at + low < end && low < VL; run += RUN_FIELDS) {
                     const int high = min(run[RUN_AT] + run[RUN_LENGTH] - at, VL);
                     const int d = run[RUN_D], h = run[RUN_H], w = run[RUN_W] + (at - run[RUN_AT]) * step;
-                    const bool inside = d >= 0 && d + (grid.taps_d - 1) * grid.step_d < grid.source_d && h >= 0
-                        && h + (grid.taps_h - 1) * grid.step_h < grid.source_h;
+                    const bool inside = d >= 0 && d + (grid.taps_d - 1) * grid.step_d < grid.source_d && h >= 0 &&
+                                        h + (grid.taps_h - 1) * grid.step_h < grid.source_h;
                     const long row = run[RUN_IMAGE] * image_size + ((long)d * grid.source_h + h) * grid.source_w;
                     for (int j = 0; j < grid.taps_w; j++) {
                         const int start = w + j * grid.step_w;
@@ -168,8 +168,8 @@ void fill_panel(local real *panel, const int width, const int filled, const int 
                         }
                         for (int r = 0; r < rows; r++) {
                             const int row_of_d = d + row_d[r], row_of_h = h + row_h[r];
-                            const bool met = row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0
-                                && row_of_h < grid.source_h;
+                            const bool met =
+                                row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0 && row_of_h < grid.source_h;
                             for (int i = low; i < VL; i++) {
                                 to_rows[row_to[r] + i] =
                                     met && i >= begin && i < stop ? LOAD(x, p + row_at[r] + i * step) : 0;
@@ -193,16 +193,16 @@ void finish_run(local real *values, const int length, const long channel, const 
 }
 
 // Writes or adds `length` values, the last vector over the one before: it is summed first.
-#define STORE_RUN(n, y, values, length, add, vector, load, store)                                      \
-    {                                                                                                  \
-        const int last_ = (length) - (n);                                                              \
-        const vector old_end_ = (add) ? load(y, last_) : (vector)(0);                                  \
-        const vector end_ = CAT(vload, n)(0, (values) + last_) + old_end_;                             \
-        for (int l_ = 0; l_ < last_; l_ += (n)) {                                                      \
-            const vector old_ = (add) ? load(y, l_) : (vector)(0);                                     \
-            store(y, l_, CAT(vload, n)(0, (values) + l_) + old_);                                      \
-        }                                                                                              \
-        store(y, last_, end_);                                                                         \
+#define STORE_RUN(n, y, values, length, add, vector, load, store)          \
+    {                                                                      \
+        const int last_ = (length) - (n);                                  \
+        const vector old_end_ = (add) ? load(y, last_) : (vector)(0);      \
+        const vector end_ = CAT(vload, n)(0, (values) + last_) + old_end_; \
+        for (int l_ = 0; l_ < last_; l_ += (n)) {                          \
+            const vector old_ = (add) ? load(y, l_) : (vector)(0);         \
+            store(y, l_, CAT(vload, n)(0, (values) + l_) + old_);          \
+        }                                                                  \
+        store(y, last_, end_);                                             \
     }
 #if STORAGE == 16
 // Not by the compiler's own load: the vector may not be needed, and PoCL 3.1 then takes its address for aligned.
@@ -229,8 +229,9 @@ void store_run(global stored *y, local const real *values, const int length, con
 
 // Finishes and stores the first `columns` pixels of a tile, which are the result's from p on, in one image or in
 // several; `m_rows` channels of a group, the first of them m.
-void store_columns(global stored *y, local real *tile, const long p, const int columns, const long pixels, const int group,
-                   const int groups, const int m_count, const int m, const int m_rows, const bool add TAKE_EPILOGUE) {
+void store_columns(global stored *y, local real *tile, const long p, const int columns, const long pixels,
+                   const int group, const int groups, const int m_count, const int m, const int m_rows,
+                   const bool add TAKE_EPILOGUE) {
     for (int at = 0; at < columns;) {
         const long q = p + at, image = q / pixels, rest = q - image * pixels;
         const int length = (int)min((long)(columns - at), pixels - rest);
@@ -246,30 +247,30 @@ void store_columns(global stored *y, local real *tile, const long p, const int c
 }
 
 // Copies `length` elements: whole vectors, of which the last two may overlap.
-#define COPY_PIECE(length, copy_vector, copy_one) \
-    if ((length) >= VL) { \
-        for (int i_ = 0; i_ < (length); i_ += VL) { \
-            const int i = min(i_, (length) - VL); \
-            copy_vector; \
-        } \
-    } else { \
+#define COPY_PIECE(length, copy_vector, copy_one)    \
+    if ((length) >= VL) {                            \
+        for (int i_ = 0; i_ < (length); i_ += VL) {  \
+            const int i = min(i_, (length) - VL);    \
+            copy_vector;                             \
+        }                                            \
+    } else {                                         \
         for (int i = 0; i < (length); i++) copy_one; \
     }
 
 // Writes or adds a whole register tile: MR rows of VL * NV pixels, the first at ys and of channel `first`, `pitch`
 // elements apart. `once` says that nothing is added to them, neither now nor later.
-#define STORE_TILE(acc, ys, pitch, first, add, once)                                              \
-    {                                                                                             \
-        global stored *ys_ = ys;                                                                  \
-        const long pitch_ = pitch;                                                                \
-        const int first_ = first;                                                                 \
-        const bool past_ = GOES_PAST(ys_, (once) && pitch_ % VL == 0);                            \
-        TILE_ROWS {                                                                               \
-            TILE_VECTORS {                                                                        \
-                const realv old_ = (add) ? VLOAD(ys_, v_ * VL) : (realv)(0);                      \
+#define STORE_TILE(acc, ys, pitch, first, add, once)                                                     \
+    {                                                                                                    \
+        global stored *ys_ = ys;                                                                         \
+        const long pitch_ = pitch;                                                                       \
+        const int first_ = first;                                                                        \
+        const bool past_ = GOES_PAST(ys_, (once) && pitch_ % VL == 0);                                   \
+        TILE_ROWS {                                                                                      \
+            TILE_VECTORS {                                                                               \
+                const realv old_ = (add) ? VLOAD(ys_, v_ * VL) : (realv)(0);                             \
                 const realv value_ = EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + v_ * VL - OPEN(y)); \
-                PUT_VECTOR(past_, ys_, v_ * VL, value_ + old_)                                    \
-            }                                                                                     \
-            ys_ += pitch_;                                                                        \
-        }                                                                                         \
+                PUT_VECTOR(past_, ys_, v_ * VL, value_ + old_)                                           \
+            }                                                                                            \
+            ys_ += pitch_;                                                                               \
+        }                                                                                                \
     }

@@ -52,18 +52,18 @@ local int *find_phases(local int *table, const int kernel_size, const int stride
 #define FIND_AXIS(table, axis)                                                                                     \
     find_phases(table, met.kernel_##axis, met.stride_##axis, met.pad_##axis, met.dilate_##axis, grid.begin_##axis, \
                 grid.step_##axis)
-#define FIND_PHASES(depths, heights, widths, table)        \
-    local int *depths = table;                             \
-    local int *heights = FIND_AXIS(depths, d);             \
-    local int *widths = FIND_AXIS(heights, h);             \
+#define FIND_PHASES(depths, heights, widths, table) \
+    local int *depths = table;                      \
+    local int *heights = FIND_AXIS(depths, d);      \
+    local int *widths = FIND_AXIS(heights, h);      \
     FIND_AXIS(widths, w);
 
 // packed for conv_phases, from w (groups * channels, outputs, kernel). Rows beyond the outputs repeat the last one or
 // are zeros; their products are not stored. One work-item packs `range` channels of a tile of outputs, or of all rows
 // if phases are merged, to `units` tiles for each row of phases. places: local, an int for each tap of the kernel.
-kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int outputs, const int merged,
-                        const int units, const int range, const Grid grid, const PhaseTaps met, local int *table,
-                        local int *places) {
+kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int outputs,
+                        const int merged, const int units, const int range, const Grid grid, const PhaseTaps met,
+                        local int *table, local int *places) {
     const int m_tile = get_global_id(1), m_tiles = get_global_size(1);
     const int group = get_global_id(2), groups = get_global_size(2);
     const int first = get_global_id(0) * range, last = min(first + range, channels);
@@ -156,8 +156,8 @@ typedef struct {
     int image, length;  // no length: outside
 } Piece;
 
-Piece piece_of(local const int *run, const int at, const int stop, const int d_phase, const int h_phase, const Grid grid,
-               const PhaseTaps met) {
+Piece piece_of(local const int *run, const int at, const int stop, const int d_phase, const int h_phase,
+               const Grid grid, const PhaseTaps met) {
     const int d = (run[RUN_D] - grid.begin_d) * met.stride_d + d_phase;
     const int h = (run[RUN_H] - grid.begin_h) * met.stride_h + h_phase;
     const int w = (run[RUN_W] - grid.begin_w + at - run[RUN_AT]) * met.stride_w;
@@ -207,10 +207,12 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                 const int m = m_tile * MR, m_rows = merged ? outputs : min(MR, outputs - m);
                 global stored *planes = OPEN(dx) + ((long)group * outputs + m) * row_size;
                 const long of_tile = (long)met.kernel_d * met.kernel_h * widths_taps * channels * MR;
-                global const real *next_weights = OPEN(weights) + ((long)group * m_tiles + m_tile) * of_tile + from * MR;
+                global const real *next_weights =
+                    OPEN(weights) + ((long)group * m_tiles + m_tile) * of_tile + from * MR;
                 for (int row = 0; row < rows_of_phases; row++) {
                     const int d_phase = row / met.stride_h, h_phase = row % met.stride_h;
-                    local const int *d_taps = depths + d_phase * PHASE_FIELDS, *h_taps = heights + h_phase * PHASE_FIELDS;
+                    local const int *d_taps = depths + d_phase * PHASE_FIELDS,
+                                    *h_taps = heights + h_phase * PHASE_FIELDS;
                     const int row_taps = d_taps[PHASE_TAPS] * h_taps[PHASE_TAPS];
                     local const int *tile_run = runs;
                     for (int tile = 0; tile * COLS < count; tile++) {
@@ -223,7 +225,8 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                             const Piece piece = piece_of(next_run, at, stop, d_phase, h_phase, grid, met);
                             for (int i = 0; i < m_rows; i++) {
                                 global stored *xs = planes + piece.image * image_step + i * row_size + piece.at;
-                                for (int l = 0; l < piece.length; l += 64 / (int)sizeof(stored)) __builtin_prefetch(xs + l, 1);
+                                for (int l = 0; l < piece.length; l += 64 / (int)sizeof(stored))
+                                    __builtin_prefetch(xs + l, 1);
                             }
                             at = stop;
                         }
@@ -235,8 +238,11 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                             realv acc[MR][NV];
                             TILE_SET(acc, (realv)(0))
 #if KEEP_SUMS
-                            local real *sums = kept
-                                + ((((m_tile - block.m_first) * rows_of_phases + row) * block_tiles + tile) * units + unit) * MR * COLS;
+                            local real *sums =
+                                kept +
+                                ((((m_tile - block.m_first) * rows_of_phases + row) * block_tiles + tile) * units +
+                                 unit) *
+                                    MR * COLS;
                             if (from > 0) {
                                 TILE_LOAD(acc, sums, COLS)
                             }

@@ -35,11 +35,9 @@
 // Coefficients of (x - a) (x - b) ... in rising powers of x.
 #define ROOTS_2(a, b) {(a) * (b), -((a) + (b)), 1}
 #define ROOTS_3(a, b, c) {-(a) * (b) * (c), (a) * (b) + ((a) + (b)) * (c), -((a) + (b) + (c)), 1}
-#define ROOTS_4(a, b, c, d) \
-    { \
-        (a) * (b) * (c) * (d), -((a) * (b) * ((c) + (d)) + ((a) + (b)) * (c) * (d)), \
-            (a) * (b) + (c) * (d) + ((a) + (b)) * ((c) + (d)), -((a) + (b) + (c) + (d)), 1 \
-    }
+#define ROOTS_4(a, b, c, d)                                                       \
+    {(a) * (b) * (c) * (d), -((a) * (b) * ((c) + (d)) + ((a) + (b)) * (c) * (d)), \
+     (a) * (b) + (c) * (d) + ((a) + (b)) * ((c) + (d)), -((a) + (b) + (c) + (d)), 1}
 
 // The points that round least of all with few bits, so that all constants of the source's transform are exact.
 // ALL_ROOTS has the squares of all points as its roots, OTHER_ROOTS those of all pairs but one. POINT_NORMS are 1 / (2
@@ -63,68 +61,69 @@ constant real POINT_NORMS[PAIRS] = {POINT_NORM(S0, S1, S2), POINT_NORM(S1, S0, S
 constant real POINTS[PAIRS] = {REAL(0.375), REAL(0.75), REAL(1.25), REAL(2.5)};
 constant real SQUARES[PAIRS] = {S0, S1, S2, S3};
 constant real ALL_ROOTS[PAIRS + 1] = ROOTS_4(S0, S1, S2, S3);
-constant real OTHER_ROOTS[PAIRS][PAIRS] = {ROOTS_3(S1, S2, S3), ROOTS_3(S0, S2, S3), ROOTS_3(S0, S1, S3), ROOTS_3(S0, S1, S2)};
+constant real OTHER_ROOTS[PAIRS][PAIRS] = {
+    ROOTS_3(S1, S2, S3), ROOTS_3(S0, S2, S3), ROOTS_3(S0, S1, S3), ROOTS_3(S0, S1, S2)};
 #define POINT_NORM(p, a, b, c) (REAL(0.5) / ((p) * ((p) - (a)) * ((p) - (b)) * ((p) - (c))))
-constant real POINT_NORMS[PAIRS] = {POINT_NORM(S0, S1, S2, S3), POINT_NORM(S1, S0, S2, S3), POINT_NORM(S2, S0, S1, S3),
-                                    POINT_NORM(S3, S0, S1, S2)};
+constant real POINT_NORMS[PAIRS] = {
+    POINT_NORM(S0, S1, S2, S3), POINT_NORM(S1, S0, S2, S3), POINT_NORM(S2, S0, S1, S3), POINT_NORM(S3, S0, S1, S2)};
 #define ZERO_NORM (1 / (S0 * S1 * S2 * S3))
 #endif
 
 #define UNROLL _Pragma("unroll")
 
 // B^T d: at each pair the even and the odd elements with the coefficients of the other pairs' polynomial.
-#define TRANSFORM_SOURCE(d, out) \
-    { \
-        out[0] = ALL_ROOTS[0] * (d)[0]; \
-        out[SIDE - 1] = ALL_ROOTS[0] * (d)[1]; \
-        UNROLL for (int k_ = 1; k_ <= PAIRS; k_++) { \
-            out[0] += ALL_ROOTS[k_] * (d)[2 * k_]; \
-            out[SIDE - 1] += ALL_ROOTS[k_] * (d)[2 * k_ + 1]; \
-        } \
-        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) { \
+#define TRANSFORM_SOURCE(d, out)                                                                 \
+    {                                                                                            \
+        out[0] = ALL_ROOTS[0] * (d)[0];                                                          \
+        out[SIDE - 1] = ALL_ROOTS[0] * (d)[1];                                                   \
+        UNROLL for (int k_ = 1; k_ <= PAIRS; k_++) {                                             \
+            out[0] += ALL_ROOTS[k_] * (d)[2 * k_];                                               \
+            out[SIDE - 1] += ALL_ROOTS[k_] * (d)[2 * k_ + 1];                                    \
+        }                                                                                        \
+        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) {                                              \
             TRANSFORMED even_ = OTHER_ROOTS[p_][0] * (d)[2], odd_ = OTHER_ROOTS[p_][0] * (d)[1]; \
-            UNROLL for (int k_ = 1; k_ < PAIRS; k_++) { \
-                even_ += OTHER_ROOTS[p_][k_] * (d)[2 * k_ + 2]; \
-                odd_ += OTHER_ROOTS[p_][k_] * (d)[2 * k_ + 1]; \
-            } \
-            out[2 * p_ + 1] = even_ + POINTS[p_] * odd_; \
-            out[2 * p_ + 2] = even_ - POINTS[p_] * odd_; \
-        } \
+            UNROLL for (int k_ = 1; k_ < PAIRS; k_++) {                                          \
+                even_ += OTHER_ROOTS[p_][k_] * (d)[2 * k_ + 2];                                  \
+                odd_ += OTHER_ROOTS[p_][k_] * (d)[2 * k_ + 1];                                   \
+            }                                                                                    \
+            out[2 * p_ + 1] = even_ + POINTS[p_] * odd_;                                         \
+            out[2 * p_ + 2] = even_ - POINTS[p_] * odd_;                                         \
+        }                                                                                        \
     }
 
 // `count` numbers as the coefficients of a polynomial, at all points: count to SIDE.
-#define AT_POINTS(from, count, out, zero_norm, point_norm) \
-    { \
-        out[0] = (from)[0] * (zero_norm); \
-        out[SIDE - 1] = (from)[(count) - 1]; \
-        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) { \
-            const int last_even_ = ((count) - 1) / 2 * 2, last_odd_ = (count) / 2 * 2 - 1; \
-            TRANSFORMED even_ = (from)[last_even_], odd_ = (from)[last_odd_]; \
+#define AT_POINTS(from, count, out, zero_norm, point_norm)                                                   \
+    {                                                                                                        \
+        out[0] = (from)[0] * (zero_norm);                                                                    \
+        out[SIDE - 1] = (from)[(count) - 1];                                                                 \
+        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) {                                                          \
+            const int last_even_ = ((count) - 1) / 2 * 2, last_odd_ = (count) / 2 * 2 - 1;                   \
+            TRANSFORMED even_ = (from)[last_even_], odd_ = (from)[last_odd_];                                \
             UNROLL for (int k_ = last_even_ - 2; k_ >= 0; k_ -= 2) even_ = even_ * SQUARES[p_] + (from)[k_]; \
-            UNROLL for (int k_ = last_odd_ - 2; k_ >= 0; k_ -= 2) odd_ = odd_ * SQUARES[p_] + (from)[k_]; \
-            even_ *= point_norm; \
-            odd_ *= POINTS[p_] * (point_norm); \
-            out[2 * p_ + 1] = even_ + odd_; \
-            out[2 * p_ + 2] = even_ - odd_; \
-        } \
+            UNROLL for (int k_ = last_odd_ - 2; k_ >= 0; k_ -= 2) odd_ = odd_ * SQUARES[p_] + (from)[k_];    \
+            even_ *= point_norm;                                                                             \
+            odd_ *= POINTS[p_] * (point_norm);                                                               \
+            out[2 * p_ + 1] = even_ + odd_;                                                                  \
+            out[2 * p_ + 2] = even_ - odd_;                                                                  \
+        }                                                                                                    \
     }
 
 // The transposed: sums over all points of their powers, SIDE to count.
-#define OVER_POINTS(from, count, out, zero_norm, point_norm) \
-    { \
-        UNROLL for (int k_ = 0; k_ < (count); k_++) out[k_] = 0; \
-        out[0] = (from)[0] * (zero_norm); \
-        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) { \
-            TRANSFORMED even_ = ((from)[2 * p_ + 1] + (from)[2 * p_ + 2]) * (point_norm); \
+#define OVER_POINTS(from, count, out, zero_norm, point_norm)                                            \
+    {                                                                                                   \
+        UNROLL for (int k_ = 0; k_ < (count); k_++) out[k_] = 0;                                        \
+        out[0] = (from)[0] * (zero_norm);                                                               \
+        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) {                                                     \
+            TRANSFORMED even_ = ((from)[2 * p_ + 1] + (from)[2 * p_ + 2]) * (point_norm);               \
             TRANSFORMED odd_ = ((from)[2 * p_ + 1] - (from)[2 * p_ + 2]) * (POINTS[p_] * (point_norm)); \
-            UNROLL for (int k_ = 0; k_ < (count); k_ += 2) { \
-                out[k_] += even_; \
-                even_ *= SQUARES[p_]; \
-                if (k_ + 1 < (count)) out[k_ + 1] += odd_; \
-                odd_ *= SQUARES[p_]; \
-            } \
-        } \
-        out[(count) - 1] += (from)[SIDE - 1]; \
+            UNROLL for (int k_ = 0; k_ < (count); k_ += 2) {                                            \
+                out[k_] += even_;                                                                       \
+                even_ *= SQUARES[p_];                                                                   \
+                if (k_ + 1 < (count)) out[k_ + 1] += odd_;                                              \
+                odd_ *= SQUARES[p_];                                                                    \
+            }                                                                                           \
+        }                                                                                               \
+        out[(count) - 1] += (from)[SIDE - 1];                                                           \
     }
 
 #define TRANSFORM_PRODUCT(m, out) OVER_POINTS(m, TILE, out, 1, 1)
@@ -143,146 +142,146 @@ constant real POINT_NORMS[PAIRS] = {POINT_NORM(S0, S1, S2, S3), POINT_NORM(S1, S
 #define ZERO_NORM (1 / (P * P * Q * Q))
 
 // B^T d, the source's transform of one axis: SIDE to SIDE.
-#define TRANSFORM_SOURCE(d, out) \
-    { \
+#define TRANSFORM_SOURCE(d, out)                                                      \
+    {                                                                                 \
         const TRANSFORMED a_ = (d)[4] - Q * Q * (d)[2], b_ = (d)[3] - Q * Q * (d)[1]; \
         const TRANSFORMED c_ = (d)[4] - P * P * (d)[2], e_ = (d)[3] - P * P * (d)[1]; \
-        out[0] = P * P * Q * Q * (d)[0] - (P * P + Q * Q) * (d)[2] + (d)[4]; \
-        out[1] = a_ + P * b_; \
-        out[2] = a_ - P * b_; \
-        out[3] = c_ + Q * e_; \
-        out[4] = c_ - Q * e_; \
-        out[5] = P * P * Q * Q * (d)[1] - (P * P + Q * Q) * (d)[3] + (d)[5]; \
+        out[0] = P * P * Q * Q * (d)[0] - (P * P + Q * Q) * (d)[2] + (d)[4];          \
+        out[1] = a_ + P * b_;                                                         \
+        out[2] = a_ - P * b_;                                                         \
+        out[3] = c_ + Q * e_;                                                         \
+        out[4] = c_ - Q * e_;                                                         \
+        out[5] = P * P * Q * Q * (d)[1] - (P * P + Q * Q) * (d)[3] + (d)[5];          \
     }
 
 #if TAPS == 3
 
 // A^T m, the products' transform: SIDE to TILE.
-#define TRANSFORM_PRODUCT(m, out) \
-    { \
+#define TRANSFORM_PRODUCT(m, out)                                           \
+    {                                                                       \
         const TRANSFORMED a_ = (m)[1] + (m)[2], b_ = P * ((m)[1] - (m)[2]); \
         const TRANSFORMED c_ = (m)[3] + (m)[4], e_ = Q * ((m)[3] - (m)[4]); \
-        out[0] = (m)[0] + a_ + c_; \
-        out[1] = b_ + e_; \
-        out[2] = P * P * a_ + Q * Q * c_; \
-        out[3] = P * P * b_ + Q * Q * e_ + (m)[5]; \
+        out[0] = (m)[0] + a_ + c_;                                          \
+        out[1] = b_ + e_;                                                   \
+        out[2] = P * P * a_ + Q * Q * c_;                                   \
+        out[3] = P * P * b_ + Q * Q * e_ + (m)[5];                          \
     }
 
 // A y, the gradients' transform: TILE to SIDE.
-#define TRANSFORM_GRADIENT(y, out) \
-    { \
+#define TRANSFORM_GRADIENT(y, out)                                                    \
+    {                                                                                 \
         const TRANSFORMED a_ = (y)[0] + P * P * (y)[2], b_ = (y)[1] + P * P * (y)[3]; \
         const TRANSFORMED c_ = (y)[0] + Q * Q * (y)[2], e_ = (y)[1] + Q * Q * (y)[3]; \
-        out[0] = (y)[0]; \
-        out[1] = a_ + P * b_; \
-        out[2] = a_ - P * b_; \
-        out[3] = c_ + Q * e_; \
-        out[4] = c_ - Q * e_; \
-        out[5] = (y)[3]; \
+        out[0] = (y)[0];                                                              \
+        out[1] = a_ + P * b_;                                                         \
+        out[2] = a_ - P * b_;                                                         \
+        out[3] = c_ + Q * e_;                                                         \
+        out[4] = c_ - Q * e_;                                                         \
+        out[5] = (y)[3];                                                              \
     }
 
 // G w, the weights' transform: TAPS to SIDE.
-#define TRANSFORM_WEIGHTS(w, out) \
-    { \
+#define TRANSFORM_WEIGHTS(w, out)                                                            \
+    {                                                                                        \
         const TRANSFORMED a_ = P_NORM * ((w)[0] + P * P * (w)[2]), b_ = P_NORM * P * (w)[1]; \
         const TRANSFORMED c_ = Q_NORM * ((w)[0] + Q * Q * (w)[2]), e_ = Q_NORM * Q * (w)[1]; \
-        out[0] = (w)[0] * ZERO_NORM; \
-        out[1] = a_ + b_; \
-        out[2] = a_ - b_; \
-        out[3] = c_ + e_; \
-        out[4] = c_ - e_; \
-        out[5] = (w)[2]; \
+        out[0] = (w)[0] * ZERO_NORM;                                                         \
+        out[1] = a_ + b_;                                                                    \
+        out[2] = a_ - b_;                                                                    \
+        out[3] = c_ + e_;                                                                    \
+        out[4] = c_ - e_;                                                                    \
+        out[5] = (w)[2];                                                                     \
     }
 
 // G^T m, the transform of the weights' gradients: SIDE to TAPS.
-#define TRANSFORM_FILTER(m, out) \
-    { \
+#define TRANSFORM_FILTER(m, out)                                                            \
+    {                                                                                       \
         const TRANSFORMED a_ = P_NORM * ((m)[1] + (m)[2]), b_ = P_NORM * ((m)[1] - (m)[2]); \
         const TRANSFORMED c_ = Q_NORM * ((m)[3] + (m)[4]), e_ = Q_NORM * ((m)[3] - (m)[4]); \
-        out[0] = (m)[0] * ZERO_NORM + a_ + c_; \
-        out[1] = P * b_ + Q * e_; \
-        out[2] = P * P * a_ + Q * Q * c_ + (m)[5]; \
+        out[0] = (m)[0] * ZERO_NORM + a_ + c_;                                              \
+        out[1] = P * b_ + Q * e_;                                                           \
+        out[2] = P * P * a_ + Q * Q * c_ + (m)[5];                                          \
     }
 
 #else
 
 // The same for two outputs and five taps.
-#define TRANSFORM_PRODUCT(m, out) \
-    { \
-        out[0] = (m)[0] + ((m)[1] + (m)[2]) + ((m)[3] + (m)[4]); \
+#define TRANSFORM_PRODUCT(m, out)                                        \
+    {                                                                    \
+        out[0] = (m)[0] + ((m)[1] + (m)[2]) + ((m)[3] + (m)[4]);         \
         out[1] = P * ((m)[1] - (m)[2]) + Q * ((m)[3] - (m)[4]) + (m)[5]; \
     }
-#define TRANSFORM_GRADIENT(y, out) \
-    { \
+#define TRANSFORM_GRADIENT(y, out)                          \
+    {                                                       \
         const TRANSFORMED b_ = P * (y)[1], e_ = Q * (y)[1]; \
-        out[0] = (y)[0]; \
-        out[1] = (y)[0] + b_; \
-        out[2] = (y)[0] - b_; \
-        out[3] = (y)[0] + e_; \
-        out[4] = (y)[0] - e_; \
-        out[5] = (y)[1]; \
+        out[0] = (y)[0];                                    \
+        out[1] = (y)[0] + b_;                               \
+        out[2] = (y)[0] - b_;                               \
+        out[3] = (y)[0] + e_;                               \
+        out[4] = (y)[0] - e_;                               \
+        out[5] = (y)[1];                                    \
     }
-#define TRANSFORM_WEIGHTS(w, out) \
-    { \
+#define TRANSFORM_WEIGHTS(w, out)                                                     \
+    {                                                                                 \
         const TRANSFORMED a_ = P_NORM * ((w)[0] + P * P * ((w)[2] + P * P * (w)[4])); \
-        const TRANSFORMED b_ = P_NORM * P * ((w)[1] + P * P * (w)[3]); \
+        const TRANSFORMED b_ = P_NORM * P * ((w)[1] + P * P * (w)[3]);                \
         const TRANSFORMED c_ = Q_NORM * ((w)[0] + Q * Q * ((w)[2] + Q * Q * (w)[4])); \
-        const TRANSFORMED e_ = Q_NORM * Q * ((w)[1] + Q * Q * (w)[3]); \
-        out[0] = (w)[0] * ZERO_NORM; \
-        out[1] = a_ + b_; \
-        out[2] = a_ - b_; \
-        out[3] = c_ + e_; \
-        out[4] = c_ - e_; \
-        out[5] = (w)[4]; \
+        const TRANSFORMED e_ = Q_NORM * Q * ((w)[1] + Q * Q * (w)[3]);                \
+        out[0] = (w)[0] * ZERO_NORM;                                                  \
+        out[1] = a_ + b_;                                                             \
+        out[2] = a_ - b_;                                                             \
+        out[3] = c_ + e_;                                                             \
+        out[4] = c_ - e_;                                                             \
+        out[5] = (w)[4];                                                              \
     }
-#define TRANSFORM_FILTER(m, out) \
-    { \
+#define TRANSFORM_FILTER(m, out)                                                                \
+    {                                                                                           \
         const TRANSFORMED a_ = P_NORM * ((m)[1] + (m)[2]), b_ = P_NORM * P * ((m)[1] - (m)[2]); \
         const TRANSFORMED c_ = Q_NORM * ((m)[3] + (m)[4]), e_ = Q_NORM * Q * ((m)[3] - (m)[4]); \
-        out[0] = (m)[0] * ZERO_NORM + a_ + c_; \
-        out[1] = b_ + e_; \
-        out[2] = P * P * a_ + Q * Q * c_; \
-        out[3] = P * P * b_ + Q * Q * e_; \
-        out[4] = P * P * P * P * a_ + Q * Q * Q * Q * c_ + (m)[5]; \
+        out[0] = (m)[0] * ZERO_NORM + a_ + c_;                                                  \
+        out[1] = b_ + e_;                                                                       \
+        out[2] = P * P * a_ + Q * Q * c_;                                                       \
+        out[3] = P * P * b_ + Q * Q * e_;                                                       \
+        out[4] = P * P * P * P * a_ + Q * Q * Q * Q * c_ + (m)[5];                              \
     }
 
 #endif
 
 #else
 
-#define TRANSFORM_SOURCE(d, out) \
-    { \
+#define TRANSFORM_SOURCE(d, out)  \
+    {                             \
         out[0] = (d)[0] - (d)[2]; \
         out[1] = (d)[1] + (d)[2]; \
         out[2] = (d)[2] - (d)[1]; \
         out[3] = (d)[3] - (d)[1]; \
     }
-#define TRANSFORM_PRODUCT(m, out) \
-    { \
+#define TRANSFORM_PRODUCT(m, out)            \
+    {                                        \
         out[0] = (m)[0] + ((m)[1] + (m)[2]); \
-        out[1] = (m)[1] - (m)[2] + (m)[3]; \
+        out[1] = (m)[1] - (m)[2] + (m)[3];   \
     }
 #define TRANSFORM_GRADIENT(y, out) \
-    { \
-        out[0] = (y)[0]; \
-        out[1] = (y)[0] + (y)[1]; \
-        out[2] = (y)[0] - (y)[1]; \
-        out[3] = (y)[1]; \
+    {                              \
+        out[0] = (y)[0];           \
+        out[1] = (y)[0] + (y)[1];  \
+        out[2] = (y)[0] - (y)[1];  \
+        out[3] = (y)[1];           \
     }
-#define TRANSFORM_WEIGHTS(w, out) \
-    { \
+#define TRANSFORM_WEIGHTS(w, out)                                                      \
+    {                                                                                  \
         const TRANSFORMED a_ = ((w)[0] + (w)[2]) * REAL(0.5), b_ = (w)[1] * REAL(0.5); \
-        out[0] = (w)[0]; \
-        out[1] = a_ + b_; \
-        out[2] = a_ - b_; \
-        out[3] = (w)[2]; \
+        out[0] = (w)[0];                                                               \
+        out[1] = a_ + b_;                                                              \
+        out[2] = a_ - b_;                                                              \
+        out[3] = (w)[2];                                                               \
     }
-#define TRANSFORM_FILTER(m, out) \
-    { \
+#define TRANSFORM_FILTER(m, out)                              \
+    {                                                         \
         const TRANSFORMED a_ = ((m)[1] + (m)[2]) * REAL(0.5); \
-        out[0] = (m)[0] + a_; \
-        out[1] = ((m)[1] - (m)[2]) * REAL(0.5); \
-        out[2] = a_ + (m)[3]; \
+        out[0] = (m)[0] + a_;                                 \
+        out[1] = ((m)[1] - (m)[2]) * REAL(0.5);               \
+        out[2] = a_ + (m)[3];                                 \
     }
 
 #endif
@@ -291,28 +290,28 @@ constant real POINT_NORMS[PAIRS] = {POINT_NORM(S0, S1, S2, S3), POINT_NORM(S1, S
 // value) takes the to x to results. `lines` is the pragma of the loops over columns and rows: as loops they are a sixth
 // of the code, which compiles faster. Kernels of one row or column have F on that one.
 #if TAPS_H == 1 || TAPS_W == 1
-#define TRANSFORM_LINES(lines, F, from, to, in, put) \
-    { \
-        TRANSFORMED line_[from], out_[to]; \
-        _Pragma("unroll") for (int i = 0; i < (from); i++) line_[i] = TAPS_H == 1 ? in(0, i) : in(i, 0); \
-        F(line_, out_) \
+#define TRANSFORM_LINES(lines, F, from, to, in, put)                                                                \
+    {                                                                                                               \
+        TRANSFORMED line_[from], out_[to];                                                                          \
+        _Pragma("unroll") for (int i = 0; i < (from); i++) line_[i] = TAPS_H == 1 ? in(0, i) : in(i, 0);            \
+        F(line_, out_)                                                                                              \
         _Pragma("unroll") for (int i = 0; i < (to); i++) { put(TAPS_H == 1 ? 0 : i, TAPS_H == 1 ? i : 0, out_[i]) } \
     }
 #else
-#define TRANSFORM_LINES(lines, F, from, to, in, put) \
-    { \
-        TRANSFORMED half_done[(to) * (from)]; \
-        lines for (int j = 0; j < (from); j++) { \
-            TRANSFORMED column_[from], out_[to]; \
-            _Pragma("unroll") for (int i = 0; i < (from); i++) column_[i] = in(i, j); \
-            F(column_, out_) \
+#define TRANSFORM_LINES(lines, F, from, to, in, put)                                              \
+    {                                                                                             \
+        TRANSFORMED half_done[(to) * (from)];                                                     \
+        lines for (int j = 0; j < (from); j++) {                                                  \
+            TRANSFORMED column_[from], out_[to];                                                  \
+            _Pragma("unroll") for (int i = 0; i < (from); i++) column_[i] = in(i, j);             \
+            F(column_, out_)                                                                      \
             _Pragma("unroll") for (int i = 0; i < (to); i++) half_done[i * (from) + j] = out_[i]; \
-        } \
-        lines for (int i = 0; i < (to); i++) { \
-            TRANSFORMED out_[to]; \
-            F(half_done + i * (from), out_) \
-            _Pragma("unroll") for (int j = 0; j < (to); j++) { put(i, j, out_[j]) } \
-        } \
+        }                                                                                         \
+        lines for (int i = 0; i < (to); i++) {                                                    \
+            TRANSFORMED out_[to];                                                                 \
+            F(half_done + i * (from), out_)                                                       \
+            _Pragma("unroll") for (int j = 0; j < (to); j++) { put(i, j, out_[j]) }               \
+        }                                                                                         \
     }
 #endif
 #define TRANSFORM_2D(F, from, to, in, put) TRANSFORM_LINES(_Pragma("unroll"), F, from, to, in, put)

@@ -28,8 +28,8 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_co
         const PhaseRow begin = phase_row((part.first_row + first + row) % tile_h, grid);
         const int group = min(count - row, begin.left);
         const long from = ((long)image * m_count + m) * plane;
-        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, begin.top, DILATE_H, 0,
-                    group * OUTPUTS_H, columns);
+        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, begin.top,
+                    DILATE_H, 0, group * OUTPUTS_H, columns);
         for (int tile = 0; tile < group * tile_w; tile++) {
             local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * VL;
             global real *element = to + (row * tile_w + tile) * COLS;
@@ -53,7 +53,8 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
     const int channel = chunk * WC, count = min(channels - channel, WC);
     global const real *vs = OPEN(V) + e * ((long)chunks * tiles * WC + PAD) + (long)chunk * tiles * WC;
     global const real *ys = OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS;
-    global real *ms = OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS;
+    global real *ms =
+        OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS;
     for (int c = 0; c < count; c += MR) {
         for (int first = 0; first < tile_count; first += SUMMED) {
             realv acc[MR][NV];
@@ -82,7 +83,8 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
 // dw of VL outputs and CHANNELS channels from M.
 #define CHANNELS 16
 
-SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels, const int m_count) {
+SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels,
+                          const int m_count) {
     const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS, count = min(channels - first, CHANNELS);
     const int m_blocks = (m_count + COLS - 1) / COLS, lanes = min(m_count - m, VL);
     const long e_size = (long)m_blocks * channels * COLS + PAD;

@@ -73,8 +73,9 @@ realv load_row(global const stored *row, const long left, const int wanted) {
 
 // pixels[row][column][lane] = x[channel + lane][top + row * step][left_column + column], 0 outside of the plane. x
 // starts at the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
-void load_pixels(local real *pixels, global const stored *x, const long left, const int lanes, const int ch, const int cw,
-                 const int top, const int step, const int left_column, const int rows, const int columns) {
+void load_pixels(local real *pixels, global const stored *x, const long left, const int lanes, const int ch,
+                 const int cw, const int top, const int step, const int left_column, const int rows,
+                 const int columns) {
     const long plane = (long)ch * cw;
     const int begin = clamp(-left_column, 0, columns), end = clamp(cw - left_column, begin, columns);
     for (int row = 0; row < rows; row++) {
@@ -113,8 +114,8 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 // Transforms the source tiles of tile rows [first, first + count), numbered over all images, into V, for the channels
 // [first_channel, last_channel), up to most_rows rows at once. `tiles` is V's number of tiles.
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
-                      const int first_channel, const int last_channel, const int tiles, const int first, const int count,
-                      const int most_rows) {
+                      const int first_channel, const int last_channel, const int tiles, const int first,
+                      const int count, const int most_rows) {
     const int tile_h = TILES_H, tile_w = TILES_W, columns = COLUMNS + (TAPS_W - 1) * DILATE_W;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
     const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
@@ -128,7 +129,8 @@ void transform_source(global real *V, local real *pixels, global const stored *x
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
                         begin.top + grid.begin_h, DILATE_H, grid.begin_w, group * OUTPUTS_H + TAPS_H - 1, columns);
             for (int tile = 0; tile < group * tile_w; tile++) {
-                local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * VL;
+                local const real *corner =
+                    pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * VL;
                 global real *element = to + (row * tile_w + tile) * WC;
 #define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j) * DILATE_W) * VL)
 #define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
@@ -145,7 +147,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
 SINGLE void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int channels, const Grid grid,
                             const TileRows part, local real *pixels) {
     const int row = get_global_id(0) * part.block_rows, channel = get_global_id(1) * VL;
-    transform_source(OPEN(V) + (long)row * TILES_W * WC, pixels, OPEN(x), channels, grid, channel,
-                     min(channel + VL, channels), part.tiles, part.first_row + row, min(part.block_rows, part.rows - row),
-                     part.block_rows);
+    transform_source(
+        OPEN(V) + (long)row * TILES_W * WC, pixels, OPEN(x), channels, grid, channel, min(channel + VL, channels),
+        part.tiles, part.first_row + row, min(part.block_rows, part.rows - row), part.block_rows);
 }

@@ -60,7 +60,8 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
     for (; at < count; at++) {
         for (int i = 0; i < lanes; i++) {
             const long to = i * plane + at;
-            STORE(y, to, EPILOGUE_ELEMENT(pixels[at * VL + i], channel + i, start + to) + (accumulate ? LOAD(y, to) : 0));
+            STORE(
+                y, to, EPILOGUE_ELEMENT(pixels[at * VL + i], channel + i, start + to) + (accumulate ? LOAD(y, to) : 0));
         }
     }
 }
@@ -136,23 +137,25 @@ SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
                              const int range) {
     const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
     const int m_blocks = (m_count + COLS - 1) / COLS;
-    transform_weights(OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)m_blocks * channels * COLS + PAD, OPEN(w),
-                      channels, m_count, flip, m, first, last);
+    transform_weights(OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)m_blocks * channels * COLS + PAD,
+                      OPEN(w), channels, m_count, flip, m, first, last);
 }
 
 // Products of tiles [0, tile_count) of the elements [e, last_e) and the channels [first, last); M is overwritten where
 // first is 0. Chunk by chunk, so that the weights of one stay in the first level's cache. V, M and weights point to
 // element 0, weights to channel `first`.
 void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
-              const long u_size, const int tiles, const int tile_count, const int first, const int last, int e, const int last_e) {
+              const long u_size, const int tiles, const int tile_count, const int first, const int last, int e,
+              const int last_e) {
     for (; e < last_e; e++) {
         for (int chunk = first; chunk < last; chunk += WC) {
             for (int part = 0; part < WC; part += SUMMED) {
                 if (part && chunk + part >= last) break;
                 for (int tile = 0; tile < tile_count; tile += MR) {
-                    multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC + part),
-                                  weights + e * u_size + (chunk - first + part) * COLS, min(last - chunk - part, SUMMED),
-                                  chunk + part > 0);
+                    multiply_tile(
+                        M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC + part),
+                        weights + e * u_size + (chunk - first + part) * COLS, min(last - chunk - part, SUMMED),
+                        chunk + part > 0);
                 }
             }
         }
@@ -161,9 +164,10 @@ void multiply(global real *M, const long m_size, global const real *V, const lon
 
 // y of tile rows [first, first + count), up to most_rows at once, of VL outputs from m on. M points to the first tile
 // and to m's lane.
-void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels, global const stored *bias,
-                        const int has_bias, const int accumulate, const int m_count, const Grid grid, const int m,
-                        const int first, const int count, const int most_rows TAKE_EPILOGUE) {
+void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels,
+                        global const stored *bias, const int has_bias, const int accumulate, const int m_count,
+                        const Grid grid, const int m, const int first, const int count,
+                        const int most_rows TAKE_EPILOGUE) {
     const int lanes = min(m_count - m, VL), tile_h = TILES_H, tile_w = TILES_W, oh = grid.size_h, ow = grid.size_w;
     const long plane = (long)oh * ow;
     realv start = 0;
@@ -189,7 +193,8 @@ void transform_products(global stored *y, global const real *M, const long m_siz
             const int h = begin.top + done * DILATE_H;
             if (h >= oh) break;
             const long at = ((long)image * m_count + m) * plane + (long)h * ow;
-            store_pixels(y + at, plane, lanes, pixels + done * ow * VL, min(rows, oh - h) * ow, accumulate, m, at PASS_EPILOGUE);
+            store_pixels(
+                y + at, plane, lanes, pixels + done * ow * VL, min(rows, oh - h) * ow, accumulate, m, at PASS_EPILOGUE);
         }
         row += group;
     }
@@ -212,14 +217,15 @@ typedef struct {
 
 // y (batch, m_count, grid.size...) from x (batch, channels, grid.source...).
 SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
-                     TENSOR_OF(real, slices), const int flip, const int has_bias, const int accumulate, const int channels,
-                     const int m_count, const Grid grid, const TileSplit split, volatile global int *tickets,
-                     local real *pixels EPILOGUE_PARAMETERS) {
+                     TENSOR_OF(real, slices), const int flip, const int has_bias, const int accumulate,
+                     const int channels, const int m_count, const Grid grid, const TileSplit split,
+                     volatile global int *tickets, local real *pixels EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int tile_w = TILES_W, block_rows = split.block_rows;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
-    const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
+    const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD,
+               block_size = (long)channels * COLS;
     const long u_size = (OWNS ? WC * COLS : m_blocks * block_size) + PAD;
     const long slice_size = ELEMENTS * (v_size + m_size + (OWNS ? u_size : 0));
     global real *V = OPEN(slices) + get_global_id(0) * slice_size;
@@ -229,7 +235,8 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
 
     FOR_ITEMS(share) {
         const int first_row = share.item % row_items * split.rows, last_row = min(first_row + split.rows, rows);
-        const int first_block = share.item / row_items * split.blocks, last_block = min(first_block + split.blocks, m_blocks);
+        const int first_block = share.item / row_items * split.blocks,
+                  last_block = min(first_block + split.blocks, m_blocks);
         for (int first = first_row; first < last_row; first += block_rows) {
             const int count = min(block_rows, last_row - first);
             transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count, split.group_rows);
@@ -240,12 +247,12 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
                     for (int m = block * COLS; OWNS && m < last_m; m += VL) {
                         OWN_WEIGHTS(own, u_size, OPEN(w), channels, m_count, flip, m, channel, last);
                     }
-                    multiply(M, m_size, V, v_size, OWNS ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
-                             channel, last, 0, ELEMENTS);
+                    multiply(M, m_size, V, v_size, OWNS ? own : OPEN(U) + block * block_size, u_size, tiles,
+                             count * tile_w, channel, last, 0, ELEMENTS);
                 }
                 for (int m = block * COLS; m < last_m; m += VL) {
-                    transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, grid,
-                                       m, first, count, split.group_rows PASS_EPILOGUE);
+                    transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count,
+                                       grid, m, first, count, split.group_rows PASS_EPILOGUE);
                 }
             }
         }
@@ -255,20 +262,23 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
 // One work-item multiplies one block of outputs with `range` tiles, at one element e; M is [block][e][tile][COLS].
 SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U), TENSOR_OF(real, M), const int channels,
                              const int tiles, const int range) {
-    const int block = get_global_id(0), e = get_global_id(1), tile = get_global_id(2) * range, m_blocks = get_global_size(0);
+    const int block = get_global_id(0), e = get_global_id(1), tile = get_global_id(2) * range,
+              m_blocks = get_global_size(0);
     const long v_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD;
     const long block_size = (long)channels * COLS;
-    multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size, OPEN(U) + block * block_size,
-             m_blocks * block_size + PAD, tiles, min(range, tiles - tile), 0, channels, e, e + 1);
+    multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size,
+             OPEN(U) + block * block_size, m_blocks * block_size + PAD, tiles, min(range, tiles - tile), 0, channels, e,
+             e + 1);
 }
 
 // One work-item computes VL outputs of block_rows of the tile rows.
-SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
-                            const int m_count, const Grid grid, const TileRows part, local real *pixels EPILOGUE_PARAMETERS) {
+SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
+                            const int accumulate, const int m_count, const Grid grid, const TileRows part,
+                            local real *pixels EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int row = get_global_id(0) * part.block_rows, m = get_global_id(1) * VL;
     const long m_size = (long)part.tiles * COLS + PAD;
-    transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * TILES_W * COLS + m % COLS, m_size, pixels, OPEN(bias),
-                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row),
-                       part.block_rows PASS_EPILOGUE);
+    transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * TILES_W * COLS + m % COLS, m_size,
+                       pixels, OPEN(bias), has_bias, accumulate, m_count, grid, m, row,
+                       min(part.block_rows, part.rows - row), part.block_rows PASS_EPILOGUE);
 }

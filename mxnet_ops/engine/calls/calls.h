@@ -65,12 +65,12 @@ typedef struct clg_mx_work {
     const clg_mx_zero *zeros;
     const uint64_t *out_bytes;
     uint32_t state_count, zero_count, out_count;
-    int32_t in_place; /* an output may be the memory of an input */
-    int32_t draws;    /* it needs random numbers */
-    int32_t absent;   /* bit t: backward does not get the arrays of tag t */
-    int32_t is_region; /* it has no steps: passes are made when they are needed */
+    int32_t in_place;          /* an output may be the memory of an input */
+    int32_t draws;             /* it needs random numbers */
+    int32_t absent;            /* bit t: backward does not get the arrays of tag t */
+    int32_t is_region;         /* it has no steps: passes are made when they are needed */
     uint64_t unread_gradients; /* as of its signature */
-    int64_t number; /* of the region, in Python */
+    int64_t number;            /* of the region, in Python */
 } clg_mx_work;
 
 /* Memory of a region's own, on the host or the device: keys of random numbers, values that backward reads, constants,
@@ -86,7 +86,8 @@ typedef struct clg_mx_pass {
     const int32_t *requests; /* of its outputs, as modes of clg_buffer */
     const clg_mx_memory *fixed;
     const clg_mx_zero *zeros;
-    const int32_t *copies; /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
+    const int32_t
+        *copies;      /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
     clg_mx_step step; /* without a plan: there is nothing to run */
     int32_t which;    /* the part of a work's steps: 0 forward in inference, 1 forward in training, ... */
     int32_t keeps;    /* it reads or writes the values that live from forward to backward */
@@ -132,7 +133,8 @@ void *clg_mx_creator(void);
 int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signature);
 int32_t clg_mx_add_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_count, const int32_t *ndims,
                           const int32_t *sizes, uint32_t shape_count);
-int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device, const clg_mx_work *work);
+int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device,
+                        const clg_mx_work *work);
 /* Sets what a region runs with. own: keys of random numbers, then kept values, which Python fills in when asked. */
 void clg_mx_set_region(clg_mx_execution *execution, const clg_mx_region *region, const clg_mx_memory *own);
 void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass);

@@ -50,15 +50,21 @@ static bool run_plan(const clg_mx_step *step, const clg_buffer *buffers) {
     return clg_mx_fail_step(step);
 }
 
-static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given, const int *requests) {
+static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given,
+                     const int *requests) {
     bool wanted = step->always;
     for (uint32_t i = 0; i < step->argument_count; i++) {
         const clg_mx_argument *a = &step->arguments[i];
         uint32_t mode = a->group < 0 ? CLG_SKIP : a->requested ? MODES[requests[a->place] & 3] : CLG_OVERWRITE;
         wanted = wanted || (a->requested && mode != CLG_SKIP);
         void *address = mode == CLG_SKIP ? NULL : clg_mx_address(execution, given, a);
-        execution->buffers[i] = (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = a->dtype, .mode = mode,
-                                             .handle = address, .bytes = address ? a->bytes : 0};
+        execution->buffers[i] = (clg_buffer){
+            .size = sizeof(clg_buffer),
+            .kind = CLG_HOST,
+            .dtype = a->dtype,
+            .mode = mode,
+            .handle = address,
+            .bytes = address ? a->bytes : 0};
     }
     return !wanted || run_plan(step, execution->buffers);
 }
@@ -112,11 +118,13 @@ static int run_forward(int count, void **handles, const int *tags, const int *re
     if (!take(execution, count, handles, tags, 0, 0, &given)) return 0;
     execution->train = train != 0;
     if (execution->work->draws && !clg_mx_py_draw(execution, train)) return 0;
-    if (execution->work->in_place || !overlapping(&given)) return run_all(execution, execution->train, &given, requests);
+    if (execution->work->in_place || !overlapping(&given))
+        return run_all(execution, execution->train, &given, requests);
     return run_through_copies(execution, execution->train, &given, requests);
 }
 
-static int forward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+static int forward(int count, void **handles, const int *tags, const int *requests, int train,
+                   clg_mx_execution *execution) {
     clg_mx_running++;
     int good = run_forward(count, handles, tags, requests, train, execution);
     clg_mx_running--;
@@ -137,7 +145,8 @@ static int run_backward(int count, void **handles, const int *tags, const int *r
     return 1;
 }
 
-static int backward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+static int backward(int count, void **handles, const int *tags, const int *requests, int train,
+                    clg_mx_execution *execution) {
     (void)train;
     clg_mx_running++;
     int good = run_backward(count, handles, tags, requests, execution);
@@ -154,7 +163,8 @@ static int delete_execution(void *state) {
     return 1;
 }
 
-static int (*const RUNNING[3])(void) = {(int (*)(void))delete_execution, (int (*)(void))forward, (int (*)(void))backward};
+static int (*const RUNNING[3])(void) = {
+    (int (*)(void))delete_execution, (int (*)(void))forward, (int (*)(void))backward};
 
 int clg_mx_create_operator(const char *where, int count, unsigned **shapes, const int *ndims, const int *types,
                            callback_list *made, clg_mx_call *call) {
@@ -173,16 +183,18 @@ int clg_mx_create_operator(const char *where, int count, unsigned **shapes, cons
     }
     known_work *found = strncmp(where, "cpu", 3) ? NULL : clg_mx_find_work(call, key, length, device);
     if (!found) {
-        if (!clg_mx_py_work(call, call->text, call->attribute_count, call->attributes, where, device, key, length)) return 0;
+        if (!clg_mx_py_work(call, call->text, call->attribute_count, call->attributes, where, device, key, length))
+            return 0;
         found = clg_mx_find_work(call, key, length, device);
         if (!found) return clg_mx_fail(call->text, "got no memory for an operator");
     }
     clg_mx_execution *execution = clg_mx_make(call, &found->work);
     if (!execution) return clg_mx_fail(call->text, "got no memory for an operator");
     clg_mx_retain(call);
-    if (found->work.is_region ? !clg_mx_py_start_region(execution, found->work.number)
-                              : found->work.draws && !clg_mx_py_start_numbers(execution, call->text, call->attribute_count,
-                                                                              call->attributes, key, length)) {
+    if (found->work.is_region
+            ? !clg_mx_py_start_region(execution, found->work.number)
+            : found->work.draws && !clg_mx_py_start_numbers(
+                                       execution, call->text, call->attribute_count, call->attributes, key, length)) {
         delete_execution(execution);
         return 0;
     }

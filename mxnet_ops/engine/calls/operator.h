@@ -15,8 +15,8 @@ struct clg_mx_execution {
     const clg_mx_memory *own;
     clg_buffer *buffers; /* room for the arguments of any step: MXNet runs an operator's calls one after another */
     uint32_t room;
-    bool train; /* of the last forward: backward follows it */
-    bool keeps; /* memory for the kept values is there */
+    bool train;       /* of the last forward: backward follows it */
+    bool keeps;       /* memory for the kept values is there */
     uint64_t version; /* of the inputs of the last forward that trained; no two forwards have the same */
     void *contexts[3];
     void *state[];

@@ -70,7 +70,8 @@ static int infer_type(int count, int *types, clg_mx_call *call) {
     return 1;
 }
 
-static int dependencies(const int *out_grad, const int *in_data, const int *out_data, int *count, int **found, clg_mx_call *call) {
+static int dependencies(const int *out_grad, const int *in_data, const int *out_data, int *count, int **found,
+                        clg_mx_call *call) {
     if (!clg_mx_describe(call)) return 0;
     int n = 0; /* MXNet numbers a call's arrays alike every time: concurrent writers write the same */
     for (int i = 0; i < call->output_count && call->backward_reads_gradients; i++)
@@ -83,9 +84,14 @@ static int dependencies(const int *out_grad, const int *in_data, const int *out_
 }
 
 static int (*const CALLING[CALLBACKS])(void) = {
-    (int (*)(void))delete_call,    (int (*)(void))list_arguments, (int (*)(void))list_outputs,
-    (int (*)(void))list_auxiliary, (int (*)(void))infer_shape,    (int (*)(void))dependencies,
-    (int (*)(void))clg_mx_create_operator, (int (*)(void))infer_type,
+    (int (*)(void))delete_call,
+    (int (*)(void))list_arguments,
+    (int (*)(void))list_outputs,
+    (int (*)(void))list_auxiliary,
+    (int (*)(void))infer_shape,
+    (int (*)(void))dependencies,
+    (int (*)(void))clg_mx_create_operator,
+    (int (*)(void))infer_type,
 };
 
 /* A failure here would end the process: attributes are checked when MXNet asks for the arguments' names. */

@@ -22,7 +22,8 @@ void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass) {
 
 static const clg_mx_pass *find(const clg_mx_region *region, int which, const int32_t *modes, uint32_t count) {
     const clg_mx_pass *pass = __atomic_load_n(&region->passes, __ATOMIC_ACQUIRE);
-    while (pass && (pass->which != which || pass->request_count != count || memcmp(pass->requests, modes, count * sizeof *modes)))
+    while (pass && (pass->which != which || pass->request_count != count ||
+                    memcmp(pass->requests, modes, count * sizeof *modes)))
         pass = pass->next;
     return pass;
 }
@@ -37,7 +38,8 @@ static bool make_room(clg_mx_execution *execution, uint32_t count) {
     return true;
 }
 
-static clg_buffer bind(const clg_mx_execution *execution, const clg_mx_pass *pass, const arrays *given, const clg_mx_argument *a) {
+static clg_buffer bind(const clg_mx_execution *execution, const clg_mx_pass *pass, const arrays *given,
+                       const clg_mx_argument *a) {
     clg_mx_memory memory = {.kind = CLG_HOST};
     if (a->group == CLG_MX_STATE)
         memory = execution->own[a->place];
@@ -45,17 +47,22 @@ static clg_buffer bind(const clg_mx_execution *execution, const clg_mx_pass *pas
         memory = pass->fixed[a->place];
     else
         memory.handle = clg_mx_address(execution, given, a);
-    return (clg_buffer){.size = sizeof(clg_buffer), .kind = memory.kind, .dtype = a->dtype,
-                        .mode = a->requested ? (uint32_t)pass->requests[a->place] : CLG_OVERWRITE,
-                        .handle = memory.handle, .bytes = memory.handle ? a->bytes : 0};
+    return (clg_buffer){
+        .size = sizeof(clg_buffer),
+        .kind = memory.kind,
+        .dtype = a->dtype,
+        .mode = a->requested ? (uint32_t)pass->requests[a->place] : CLG_OVERWRITE,
+        .handle = memory.handle,
+        .bytes = memory.handle ? a->bytes : 0};
 }
 
 /* Runs a pass whose buffers are set, with copies for them or NULL. */
 static bool run_plan(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies) {
     const clg_buffer *buffers = execution->buffers;
     clg_status status =
-        copies ? mx.plan_start(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count, copies, NULL)
-               : mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count);
+        copies
+            ? mx.plan_start(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count, copies, NULL)
+            : mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count);
     return !status || clg_mx_fail_step(step);
 }
 
@@ -89,10 +96,12 @@ bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *giv
     for (uint32_t i = 0; i < step->argument_count; i++)
         execution->buffers[i] = bind(execution, pass, given, &step->arguments[i]);
     if (which == 1) execution->version = __atomic_add_fetch(&versions, 1, __ATOMIC_RELAXED);
-    if (step->plan && !(pass->copies ? run_with_copies(execution, pass) : run_plan(execution, step, NULL))) return false;
+    if (step->plan && !(pass->copies ? run_with_copies(execution, pass) : run_plan(execution, step, NULL)))
+        return false;
     for (uint32_t i = 0; i < pass->zero_count; i++) {
         const clg_mx_zero *zero = &pass->zeros[i];
-        if (modes[zero->place] == CLG_OVERWRITE) memset(given->addresses[given->first[group] + zero->place], 0, zero->bytes);
+        if (modes[zero->place] == CLG_OVERWRITE)
+            memset(given->addresses[given->first[group] + zero->place], 0, zero->bytes);
     }
     return true;
 }

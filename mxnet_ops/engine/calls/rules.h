@@ -18,13 +18,22 @@ typedef struct NAMED(numbers) {
 static inline REAL NAMED(clip)(REAL x, REAL bound) { return x > bound ? bound : x < -bound ? -bound : x; }
 
 static NAMED(numbers) NAMED(numbers_of)(const clg_mx_rule *rule, const clg_mx_parameter *p) {
-    NAMED(numbers) n = {.lr = p->lr, .wd = p->wd, .momentum = rule->momentum, .epsilon = rule->epsilon, .beta2 = rule->beta2,
-                        .scale = rule->rescale, .bound = rule->clip, .after = 1};
+    NAMED(numbers)
+    n = {.lr = p->lr,
+         .wd = p->wd,
+         .momentum = rule->momentum,
+         .epsilon = rule->epsilon,
+         .beta2 = rule->beta2,
+         .scale = rule->rescale,
+         .bound = rule->clip,
+         .after = 1};
     bool clips = rule->clip >= 0;
     if (!clips) n.bound = (REAL)INFINITY; /* changes nothing */
     if (rule->kind == CLG_MX_SGD || rule->kind == CLG_MX_SGD_MOMENTUM || rule->kind == CLG_MX_DECAY) {
-        if (clips) n.after = n.lr;
-        else n.scale = n.lr * n.scale;
+        if (clips)
+            n.after = n.lr;
+        else
+            n.scale = n.lr * n.scale;
     }
     return n;
 }
@@ -51,7 +60,8 @@ static void NAMED(decay)(const NAMED(numbers) n, REAL *restrict w, const REAL *r
 }
 
 /* MXNet's momentum uses the weight after its update. */
-static void NAMED(nag)(const NAMED(numbers) n, REAL *restrict w, const REAL *restrict g, REAL *restrict m, size_t count) {
+static void NAMED(nag)(const NAMED(numbers) n, REAL *restrict w, const REAL *restrict g, REAL *restrict m,
+                       size_t count) {
     const REAL ahead = n.momentum + 1;
     for (size_t i = 0; i < count; i++) {
         REAL gradient = NAMED(clip)(n.scale * g[i], n.bound), kept = n.momentum * m[i];
@@ -61,8 +71,8 @@ static void NAMED(nag)(const NAMED(numbers) n, REAL *restrict w, const REAL *res
 }
 
 /* m, v: running means of gradients and of their squares; momentum is beta1. */
-static void NAMED(adam)(const NAMED(numbers) n, REAL *restrict w, const REAL *restrict g, REAL *restrict m, REAL *restrict v,
-                        size_t count) {
+static void NAMED(adam)(const NAMED(numbers) n, REAL *restrict w, const REAL *restrict g, REAL *restrict m,
+                        REAL *restrict v, size_t count) {
     const REAL new1 = 1 - n.momentum, new2 = 1 - n.beta2;
     for (size_t i = 0; i < count; i++) {
         REAL gradient = NAMED(clip)(g[i] * n.scale + w[i] * n.wd, n.bound);

@@ -124,7 +124,8 @@ clg_mx_call *clg_mx_take(const char *op_type, int count, const char **keys, cons
     for (size_t i = 0; i < bytes; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
     pthread_mutex_lock(&mutex);
     clg_mx_call *call = buckets[hash % BUCKETS];
-    while (call && (call->hash != hash || call->text_bytes != bytes || memcmp(call->text, text, bytes))) call = call->next;
+    while (call && (call->hash != hash || call->text_bytes != bytes || memcmp(call->text, text, bytes)))
+        call = call->next;
     if (!call) {
         if (kept >= LIMIT) make_room();
         call = new_call(text, bytes, hash, count);
@@ -186,7 +187,8 @@ int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signatur
         call->arguments = copy_names(signature->arguments, signature->argument_count);
         call->outputs = copy_names(signature->outputs, signature->output_count);
         call->auxiliary = copy_names(signature->auxiliary, signature->auxiliary_count);
-        call->dependencies = calloc((size_t)signature->argument_count + 2 * (size_t)signature->output_count + 1, sizeof(int));
+        call->dependencies =
+            calloc((size_t)signature->argument_count + 2 * (size_t)signature->output_count + 1, sizeof(int));
         bool whole = call->arguments && call->outputs && call->auxiliary && call->dependencies;
         if (!whole) free_signature(call);
         __atomic_store_n(&call->described, whole, __ATOMIC_RELEASE);
@@ -233,7 +235,8 @@ int32_t clg_mx_add_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_co
 known_work *clg_mx_find_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device) {
     pthread_mutex_lock(&mutex);
     known_work *known = call->works;
-    while (known && (known->stale || strcmp(known->device, device) || !same_key(known->key, known->key_count, key, key_count)))
+    while (known &&
+           (known->stale || strcmp(known->device, device) || !same_key(known->key, known->key_count, key, key_count)))
         known = known->next;
     pthread_mutex_unlock(&mutex);
     return known;
@@ -246,7 +249,8 @@ static void *keep(known_work *known, const void *from, size_t bytes) {
     return block;
 }
 
-int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device, const clg_mx_work *work) {
+int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device,
+                        const clg_mx_work *work) {
     uint32_t steps = 0;
     for (int i = 0; i < 4; i++) steps += work->step_counts[i];
     known_work *known = calloc(1, sizeof *known);
@@ -269,7 +273,8 @@ int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_coun
     }
     clg_mx_state *state = whole ? keep(known, work->state, work->state_count * sizeof *state) : NULL;
     known->work.state = state;
-    for (uint32_t i = 0; i < work->state_count && state; i++) whole = whole && (state[i].content = keep(known, state[i].content, state[i].bytes));
+    for (uint32_t i = 0; i < work->state_count && state; i++)
+        whole = whole && (state[i].content = keep(known, state[i].content, state[i].bytes));
     whole = whole && state && (known->work.zeros = keep(known, work->zeros, work->zero_count * sizeof *work->zeros));
     whole = whole && (known->work.out_bytes = keep(known, work->out_bytes, work->out_count * sizeof *work->out_bytes));
     if (!whole) {

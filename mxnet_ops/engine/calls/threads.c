@@ -17,7 +17,7 @@ typedef struct loop {
     uint32_t parts, next;
 } loop;
 
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* held by the caller whose loop the threads run */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;  /* held by the caller whose loop the threads run */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, left = PTHREAD_COND_INITIALIZER;
 static loop *current;

@@ -40,7 +40,8 @@ typedef struct update {
 static unsigned needed(const clg_mx_rule *rule) {
     unsigned found = 1 << CLG_MX_WEIGHT | 1 << CLG_MX_GRADIENT;
     if (rule->mixed) found |= 1 << CLG_MX_MASTER;
-    if (rule->kind == CLG_MX_SGD_MOMENTUM || rule->kind == CLG_MX_NAG || rule->kind == CLG_MX_ADAM) found |= 1 << CLG_MX_MEAN;
+    if (rule->kind == CLG_MX_SGD_MOMENTUM || rule->kind == CLG_MX_NAG || rule->kind == CLG_MX_ADAM)
+        found |= 1 << CLG_MX_MEAN;
     if (rule->kind == CLG_MX_ADAM) found |= 1 << CLG_MX_VARIANCE;
     return found;
 }
@@ -100,7 +101,10 @@ static void release(void *given) {
 }
 
 static float of_half(uint16_t half) {
-    union { uint32_t bits; float value; } u = {.bits = (uint32_t)(half & 0x7fff) << 13};
+    union {
+        uint32_t bits;
+        float value;
+    } u = {.bits = (uint32_t)(half & 0x7fff) << 13};
     bool finite = u.bits < 0x0f800000;
     uint32_t other = u.bits | 0x7f800000;
     u.value *= 0x1p112f; /* the exponent's new bias; subnormal numbers become normal */
@@ -110,7 +114,10 @@ static float of_half(uint16_t half) {
 
 /* To nearest, ties to even. */
 static uint16_t to_half(float value) {
-    union { float value; uint32_t bits; } u = {.value = value}, small;
+    union {
+        float value;
+        uint32_t bits;
+    } u = {.value = value}, small;
     uint32_t sign = u.bits >> 16 & 0x8000, rest = u.bits & 0x7fffffff;
     uint32_t normal = (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13;
     small.bits = rest;
@@ -121,8 +128,8 @@ static uint16_t to_half(float value) {
     return (uint16_t)(sign | found);
 }
 
-static void update_mixed(const clg_mx_rule *rule, const clg_mx_parameter *p, uint16_t *w16, const uint16_t *g16, float *w,
-                         float *m, float *v, size_t count) {
+static void update_mixed(const clg_mx_rule *rule, const clg_mx_parameter *p, uint16_t *w16, const uint16_t *g16,
+                         float *w, float *m, float *v, size_t count) {
     float g[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
@@ -139,8 +146,10 @@ static void run_part(void *given, uint32_t part) {
     uint32_t low = 0, high = u->count; /* the last item that begins at this part or before */
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
-        if (u->items[middle].first_part <= part) low = middle;
-        else high = middle;
+        if (u->items[middle].first_part <= part)
+            low = middle;
+        else
+            high = middle;
     }
     const item *it = &u->items[low];
     size_t at = (size_t)(part - it->first_part) * PART, rest = it->elements - at, n = rest < PART ? rest : PART;
@@ -190,7 +199,8 @@ static int by_chunk(const void *a, const void *b) {
 
 /* Fills `found` with an array of each variable, `count` times CLG_MX_ARRAYS at most, and tells
  * whether some share one. */
-static uint32_t list_variables(const clg_mx_parameter *parameters, uint32_t count, variable *found, void **arrays, bool *shared) {
+static uint32_t list_variables(const clg_mx_parameter *parameters, uint32_t count, variable *found, void **arrays,
+                               bool *shared) {
     uint32_t listed = 0, kept = 0;
     for (uint32_t i = 0; i < count; i++)
         for (int a = 0; a < CLG_MX_ARRAYS; a++) {

@@ -14,7 +14,8 @@
 static void *cl_context, *cl_other, *cl_device, *cl_queue, *cl_kernel;
 static void *handles[HANDLES]; /* of every kind, dead ones too */
 static unsigned handle_count;
-static const uint64_t AWKWARD[] = {0, 1, 2, 3, 4, 7, 8, 63, 64, 4096, 4097, 65536, 1u << 20, (1u << 20) + 1, UINT32_MAX, UINT64_MAX};
+static const uint64_t AWKWARD[] = {
+    0, 1, 2, 3, 4, 7, 8, 63, 64, 4096, 4097, 65536, 1u << 20, (1u << 20) + 1, UINT32_MAX, UINT64_MAX};
 
 static uint8_t byte(input *in) {
     if (!in->left) return 0;
@@ -66,7 +67,10 @@ static clg_status assemble(clg_context context, input *in, clg_plan *plan) {
         a->dtype = 1 + byte(in) % 5;
         a->ndim = 1;
         a->shape[0] = byte(in);
-        a->bytes = a->shape[0] * (a->dtype == CLG_FLOAT64 ? 8 : a->dtype == CLG_FLOAT16 ? 2 : a->dtype == CLG_UINT8 ? 1 : 4);
+        a->bytes = a->shape[0] * (a->dtype == CLG_FLOAT64   ? 8
+                                  : a->dtype == CLG_FLOAT16 ? 2
+                                  : a->dtype == CLG_UINT8   ? 1
+                                                            : 4);
         snprintf(a->name, sizeof a->name, "argument%u", i);
     }
     clg_binding bindings[BINDINGS];
@@ -101,17 +105,18 @@ static clg_status assemble(clg_context context, input *in, clg_plan *plan) {
         if (writes == 255) l->write_count = UINT32_MAX;
     }
     if (byte(in) > 250) list[0] = count; /* a buffer that does not exist */
-    clg_plan_spec spec = {.description = "a plan",
-                          .arguments = arguments,
-                          .launches = launches,
-                          .bindings = bindings,
-                          .writes = list,
-                          .argument_count = count,
-                          .launch_count = launch_count,
-                          .binding_count = binding_count,
-                          .scalar_count = scalars,
-                          .write_count = LAUNCHES * 8,
-                          .workspace_bytes = workspace};
+    clg_plan_spec spec = {
+        .description = "a plan",
+        .arguments = arguments,
+        .launches = launches,
+        .bindings = bindings,
+        .writes = list,
+        .argument_count = count,
+        .launch_count = launch_count,
+        .binding_count = binding_count,
+        .scalar_count = scalars,
+        .write_count = LAUNCHES * 8,
+        .workspace_bytes = workspace};
     static const char *const names[ARGUMENTS] = {"a name that is longer than what an argument's struct can hold"};
     uint8_t modes[ARGUMENTS];
     for (uint32_t i = 0; i < ARGUMENTS; i++) modes[i] = byte(in) < 200 ? 7 : 1 << byte(in) % 3;
@@ -133,7 +138,8 @@ static void run(input *in, bool started) {
     void *owned[8] = {0}, *mems[8] = {0};
     for (uint32_t i = 0; i < count && i < 8; i++) {
         clg_argument a = {.size = sizeof a};
-        if (clg_plan_argument(plan, i, &a)) a.bytes = 64, a.dtype = CLG_FLOAT32; /* another thread may have destroyed it */
+        if (clg_plan_argument(plan, i, &a))
+            a.bytes = 64, a.dtype = CLG_FLOAT32; /* another thread may have destroyed it */
         clg_buffer *b = &buffers[i];
         b->size = byte(in) < 250 ? sizeof *b : byte(in);
         b->dtype = byte(in) < 250 ? a.dtype : byte(in);
@@ -175,7 +181,8 @@ static void run(input *in, bool started) {
         for (uint32_t i = 0; i < count && i < 8; i++)
             if (byte(in) < 100) copies[i] = (clg_copy){pick(in), byte(in) % 3};
         clg_event event = NULL;
-        judge(clg_plan_start(plan, list, given, numbers, given_scalars, byte(in) < 200 ? copies : NULL, byte(in) < 200 ? &event : NULL));
+        judge(clg_plan_start(
+            plan, list, given, numbers, given_scalars, byte(in) < 200 ? copies : NULL, byte(in) < 200 ? &event : NULL));
         uint32_t done = 0;
         if (byte(in) < 100) judge(clg_event_done(event, &done));
         clg_status status = event ? clg_event_wait(event) : CLG_OK; /* another thread may destroy what the list keeps */
@@ -220,7 +227,8 @@ static void ask(input *in) {
     judge(clg_plan_describe(pick(in), byte(in) < 250 ? text : NULL, byte(in) % (sizeof text + 1)));
     judge(clg_plan_argument(pick(in), (uint32_t)number(in), byte(in) < 250 ? &a : NULL));
     judge(clg_plan_counts(pick(in), NULL, NULL));
-    judge(clg_plan_argument_name(pick(in), (uint32_t)number(in), byte(in) < 250 ? text : NULL, byte(in) % (sizeof text + 1)));
+    judge(clg_plan_argument_name(
+        pick(in), (uint32_t)number(in), byte(in) < 250 ? text : NULL, byte(in) % (sizeof text + 1)));
     judge(clg_context_counters(pick(in), byte(in) < 250 ? &counters : NULL));
     judge(clg_context_finish(pick(in)));
 }
@@ -231,8 +239,12 @@ static void arrays(input *in) {
     uint64_t bytes = number(in), at = byte(in) % 80, count = byte(in) % 65;
     switch (byte(in) % 8) {
     case 0: judge(clg_array_destroy(pick(in))); break;
-    case 1: judge(clg_array_write(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count)); break;
-    case 2: judge(clg_array_read(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count)); break;
+    case 1:
+        judge(clg_array_write(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count));
+        break;
+    case 2:
+        judge(clg_array_read(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count));
+        break;
     default:
         if (bytes >= UINT32_MAX) bytes = UINT64_MAX / 4; /* what no machine has */
         judge(clg_array_create(pick(in), byte(in) < 200 ? 2048 : bytes, byte(in) < 250 ? &array : NULL));
@@ -253,7 +265,8 @@ static void graph(input *in) {
     text[sizeof text - 1] = 0;
     clg_graph_options options = {.size = byte(in) < 200 ? sizeof options : byte(in), .outputs = word};
     clg_plan plan = NULL;
-    judge(clg_graph_create(pick(in), byte(in) < 250 ? text : NULL, byte(in) < 128 ? &options : NULL, byte(in) < 250 ? &plan : NULL));
+    judge(clg_graph_create(
+        pick(in), byte(in) < 250 ? text : NULL, byte(in) < 128 ? &options : NULL, byte(in) < 250 ? &plan : NULL));
     keep(plan);
 }
 
@@ -332,7 +345,8 @@ clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan
     return assemble(context, &in, plan);
 }
 
-clg_status clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan) {
+clg_status clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options,
+                               clg_plan *plan) {
     return clg_py_plan_create(context, text, plan);
 }
 

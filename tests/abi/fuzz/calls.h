@@ -10,8 +10,8 @@ typedef struct input {
     size_t left;
 } input;
 
-void calls_begin(void);          /* makes the OpenCL objects that all calls share */
-void calls_play(input *in);      /* until the input ends */
-void calls_end(void);            /* destroys everything; aborts if anything is left */
+void calls_begin(void);     /* makes the OpenCL objects that all calls share */
+void calls_play(input *in); /* until the input ends */
+void calls_end(void);       /* destroys everything; aborts if anything is left */
 
 #endif

@@ -31,7 +31,7 @@ typedef struct object {
 static void *table[TABLE_SIZE];
 static object *living;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
-static size_t taken; /* bytes of all buffers */
+static size_t taken;                                      /* bytes of all buffers */
 static _Thread_local unsigned fail_in;
 static _Thread_local int32_t fail_code;
 
@@ -157,8 +157,8 @@ static void trace(object *queue, uint32_t waits, void *const *list, void **event
     if (event) *event = fake_new(FAKE_EVENT, queue->context);
 }
 
-static int32_t launch(void *queue, void *pointer, uint32_t dims, const size_t *offset, const size_t *global, const size_t *local,
-                      uint32_t waits, void *const *list, void **event) {
+static int32_t launch(void *queue, void *pointer, uint32_t dims, const size_t *offset, const size_t *global,
+                      const size_t *local, uint32_t waits, void *const *list, void **event) {
     object *q = expect(queue, FAKE_QUEUE);
     object *kernel = expect(pointer, FAKE_KERNEL);
     int32_t code = failure();
@@ -178,8 +178,8 @@ static int32_t launch(void *queue, void *pointer, uint32_t dims, const size_t *o
     return 0;
 }
 
-static int32_t read_buffer(void *queue, void *pointer, uint32_t blocking, size_t offset, size_t bytes, void *host, uint32_t waits,
-                           void *const *list, void **event) {
+static int32_t read_buffer(void *queue, void *pointer, uint32_t blocking, size_t offset, size_t bytes, void *host,
+                           uint32_t waits, void *const *list, void **event) {
     object *q = expect(queue, FAKE_QUEUE);
     object *mem = expect(pointer, FAKE_MEM);
     int32_t code = failure();
@@ -189,8 +189,8 @@ static int32_t read_buffer(void *queue, void *pointer, uint32_t blocking, size_t
     return code;
 }
 
-static int32_t write_buffer(void *queue, void *pointer, uint32_t blocking, size_t offset, size_t bytes, const void *host,
-                            uint32_t waits, void *const *list, void **event) {
+static int32_t write_buffer(void *queue, void *pointer, uint32_t blocking, size_t offset, size_t bytes,
+                            const void *host, uint32_t waits, void *const *list, void **event) {
     object *q = expect(queue, FAKE_QUEUE);
     object *mem = expect(pointer, FAKE_MEM);
     int32_t code = failure();
@@ -200,8 +200,8 @@ static int32_t write_buffer(void *queue, void *pointer, uint32_t blocking, size_
     return code;
 }
 
-static void *map(void *queue, void *pointer, uint32_t blocking, uint64_t flags, size_t offset, size_t bytes, uint32_t waits,
-                 const void *list, void *event, int32_t *code) {
+static void *map(void *queue, void *pointer, uint32_t blocking, uint64_t flags, size_t offset, size_t bytes,
+                 uint32_t waits, const void *list, void *event, int32_t *code) {
     expect(queue, FAKE_QUEUE);
     object *mem = expect(pointer, FAKE_MEM);
     *code = failure();

@@ -20,7 +20,7 @@ using caffe::Caffe;
 namespace {
 
 const int DEVICE = std::getenv("CAFFE_OPENCL_DEVICE") ? std::atoi(std::getenv("CAFFE_OPENCL_DEVICE")) : 0;
-const int BATCH = 3, IN = 5, OUT = 7, SIZE = 11, SKIPPED = 24; // the first floats of x, which the problem does not use
+const int BATCH = 3, IN = 5, OUT = 7, SIZE = 11, SKIPPED = 24;  // the first floats of x, which the problem does not use
 
 void expect(clg_status status) {
     if (status == CLG_OK) return;
@@ -33,7 +33,7 @@ clg_buffer device_buffer(cl_mem memory, uint64_t offset, uint64_t bytes) {
     return buffer;
 }
 
-} // namespace
+}  // namespace
 
 int main(int, char **words) {
     google::InitGoogleLogging(words[0]);
@@ -41,7 +41,8 @@ int main(int, char **words) {
     Caffe::set_mode(Caffe::GPU);
     Caffe::SetDevice(DEVICE);
     caffe::Device *device = Caffe::GetDefaultDevice();
-    Blob<float> x({SKIPPED + BATCH * IN * SIZE * SIZE}, device), w({OUT, IN}, device), y({BATCH, OUT, SIZE, SIZE}, device);
+    Blob<float> x({SKIPPED + BATCH * IN * SIZE * SIZE}, device), w({OUT, IN}, device),
+        y({BATCH, OUT, SIZE, SIZE}, device);
     for (int i = 0; i < x.count(); i++) x.mutable_cpu_data()[i] = static_cast<float>(i * 7 % 31 - 15);
     for (int i = 0; i < w.count(); i++) w.mutable_cpu_data()[i] = static_cast<float>(i * 5 % 13 - 6);
     std::fill_n(y.mutable_cpu_data(), y.count(), 1e30f);
@@ -74,7 +75,8 @@ int main(int, char **words) {
             for (int p = 0; p < SIZE * SIZE; p++) {
                 double sum = 0;
                 for (int c = 0; c < IN; c++)
-                    sum += static_cast<double>(x.cpu_data()[SKIPPED + (n * IN + c) * SIZE * SIZE + p]) * w.cpu_data()[o * IN + c];
+                    sum += static_cast<double>(x.cpu_data()[SKIPPED + (n * IN + c) * SIZE * SIZE + p]) *
+                           w.cpu_data()[o * IN + c];
                 largest = std::max(largest, std::abs(sum - result[(n * OUT + o) * SIZE * SIZE + p]));
             }
     std::printf("difference %g %s\n", largest, counted.c_str());

@@ -25,7 +25,8 @@ inline std::string counters() {
     const clg_status status = ask("tests.caffe_layers.opencl.counters", "", 0, receive_text, &answer);
     if (status != CLG_OK) {
         const LastError last_error = reinterpret_cast<LastError>(dlsym(RTLD_DEFAULT, "clg_last_error"));
-        std::fprintf(stderr, "counters: status %d: %s\n", status, last_error ? last_error() : "libclgraft.so tells no reason");
+        std::fprintf(
+            stderr, "counters: status %d: %s\n", status, last_error ? last_error() : "libclgraft.so tells no reason");
         std::exit(1);
     }
     return answer;

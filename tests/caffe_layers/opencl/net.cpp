@@ -50,7 +50,7 @@ double cpu_milliseconds() {
     return (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e3 + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-3;
 }
 
-void wait(const caffe::Net<float> &net) { // for all work of the device
+void wait(const caffe::Net<float> &net) {  // for all work of the device
     if (Caffe::mode() == Caffe::GPU) net.layers()[0]->get_device()->FinishQueues();
 }
 
@@ -70,7 +70,7 @@ void run(const std::string &file, const std::string &output, int times) {
         fill(of_floats(blob.get())->mutable_cpu_diff(), blob->count(), &random);
     }
     for (const auto &layer : net.layers())
-        if (std::string(layer->type()) == "BatchNorm") // sums of squares and of weights
+        if (std::string(layer->type()) == "BatchNorm")  // sums of squares and of weights
             for (const auto &blob : layer->blob_bases()) {
                 float *values = of_floats(blob.get())->mutable_cpu_data();
                 for (int i = 0; i < blob->count(); i++) values[i] = std::abs(values[i]) + 0.5f;
@@ -83,7 +83,8 @@ void run(const std::string &file, const std::string &output, int times) {
     for (size_t i = 0; i < net.blobs().size(); i++) {
         Blob<float> *blob = of_floats(net.blobs()[i].get());
         const auto &outputs = net.output_blobs();
-        if (net.blob_loss_weights().size() > i && net.blob_loss_weights()[i] != 0) continue; // Caffe wrote the loss weight
+        if (net.blob_loss_weights().size() > i && net.blob_loss_weights()[i] != 0)
+            continue;  // Caffe wrote the loss weight
         float *diff = blob->mutable_cpu_diff();
         if (std::find(outputs.begin(), outputs.end(), blob) != outputs.end())
             fill(diff, blob->count(), &random);
@@ -114,7 +115,7 @@ void run(const std::string &file, const std::string &output, int times) {
     if (times) std::printf("forward %.3f backward %.3f\n", forward, backward);
 }
 
-} // namespace
+}  // namespace
 
 int main(int count, char **words) {
     if (count < 4) {

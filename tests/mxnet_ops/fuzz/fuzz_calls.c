@@ -15,7 +15,7 @@ static const uint64_t ITEM_BYTES[TYPES] = {4, 8, 2};
 /* Input and failures. */
 static const uint8_t *bytes_left;
 static size_t left;
-static unsigned failing; /* out of 256 answers */
+static unsigned failing;     /* out of 256 answers */
 static unsigned allocations; /* until one fails; 0: none does */
 
 static uint8_t byte(void) {
@@ -55,8 +55,8 @@ static facts facts_of(int count, const char **attributes) {
     uint32_t h = 2166136261u;
     for (int i = 0; i < 2 * count; i++)
         for (const char *c = attributes[i]; *c; c++) h = (h ^ (uint8_t)*c) * 16777619u;
-    return (facts){1 + h % MOST, 1 + h / 4 % 3, h / 16 % 3, h / 64 % 2, h / 128 % 2, h / 256 % 2, h / 512 % 4 == 0,
-                   1 + h / 2048 % STATES, h, h / 8192 % 3 == 0};
+    return (facts){1 + h % MOST,     1 + h / 4 % 3,         h / 16 % 3, h / 64 % 2,       h / 128 % 2, h / 256 % 2,
+                   h / 512 % 4 == 0, 1 + h / 2048 % STATES, h,          h / 8192 % 3 == 0};
 }
 
 /* MXNet's arrays: a handle per use, which the operator frees. */
@@ -91,7 +91,8 @@ static double number_of(bool back, const int32_t *modes, uint32_t count) {
 }
 
 /* A plan: reads all of its inputs and writes all of its outputs. */
-static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t count, const double *scalars, uint32_t scalar_count) {
+static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t count, const double *scalars,
+                           uint32_t scalar_count) {
     uint8_t sum = 0;
     expect(plan == (clg_plan)0x10 || plan == (clg_plan)0x20, "the plan that Python gave");
     if (plan == (clg_plan)0x20) expect(scalar_count == 1 && scalars[0] == asked, "the pass for the write requests");
@@ -100,7 +101,8 @@ static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t co
         for (uint32_t i = 0; i < scalar_count; i++) expect(scalars[i] == 0.5 + i, "Python's scalars");
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *memory = buffers[i].handle;
-        expect(buffers[i].size == sizeof(clg_buffer) && (buffers[i].mode == CLG_SKIP) == !memory, "memory unless it is left out");
+        expect(buffers[i].size == sizeof(clg_buffer) && (buffers[i].mode == CLG_SKIP) == !memory,
+               "memory unless it is left out");
         for (uint64_t b = 0; b < buffers[i].bytes; b++) sum += memory[b];
         if (buffers[i].mode == CLG_OVERWRITE && i + 1 == count) memset(memory, (int)i, buffers[i].bytes);
     }
@@ -186,7 +188,8 @@ static known_region **known_regions;
 static int64_t known_count;
 
 static int64_t remember_region(const facts *f, const int32_t *key, uint32_t key_count) {
-    known_region **more = realloc(known_regions, ((size_t)known_count + 1) * sizeof *more), *made = __real_calloc(1, sizeof *made);
+    known_region **more = realloc(known_regions, ((size_t)known_count + 1) * sizeof *more),
+                 *made = __real_calloc(1, sizeof *made);
     expect(more && made && key_count <= 64, "memory for a region");
     known_regions = more;
     made->facts = *f;
@@ -212,21 +215,32 @@ int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char
             arguments[made][0] = fill(&f, key, CLG_MX_IN, h, false);
             arguments[made][1] = back && f.reads_gradients ? fill(&f, key, CLG_MX_OUT_GRAD, h, false)
                                                            : fill(&f, key, CLG_MX_AUX, h, false);
-            arguments[made][2] = back && f.reads_outputs ? fill(&f, key, CLG_MX_OUT, h, false)
-                                                         : fill(&f, key, CLG_MX_STATE, h, false);
+            arguments[made][2] =
+                back && f.reads_outputs ? fill(&f, key, CLG_MX_OUT, h, false) : fill(&f, key, CLG_MX_STATE, h, false);
             arguments[made][3] = fill(&f, key, back ? CLG_MX_IN_GRAD : CLG_MX_OUT, h, true);
-            steps[made] = (clg_mx_step){h % 3 ? NULL : (void *)0x10, "problem", arguments[made], SCALARS, MOST, h % 4, h % 8 == 0 && !back, 0};
+            steps[made] = (clg_mx_step){
+                h % 3 ? NULL : (void *)0x10, "problem", arguments[made], SCALARS, MOST, h % 4, h % 8 == 0 && !back, 0};
         }
     uint8_t content[16 * STATES];
     memset(content, 7, sizeof content);
     clg_mx_state states[STATES];
-    for (uint32_t i = 0; i < f.states; i++) states[i] = (clg_mx_state){content, bytes_of(&f, key, CLG_MX_STATE, (int)i)};
+    for (uint32_t i = 0; i < f.states; i++)
+        states[i] = (clg_mx_state){content, bytes_of(&f, key, CLG_MX_STATE, (int)i)};
     clg_mx_zero zero = {f.arguments - 1, 0, bytes_of(&f, key, CLG_MX_IN, f.arguments - 1)};
     uint64_t outputs[3];
     for (int i = 0; i < f.outputs; i++) outputs[i] = bytes_of(&f, key, CLG_MX_OUT, i);
-    clg_mx_work work = {steps, {counts[0], counts[1], counts[2], counts[3]}, states, &zero, outputs, f.states, f.seed % 2,
-                        (uint32_t)f.outputs, f.in_place, f.draws,
-                        (f.reads_outputs ? 0 : 1 << CLG_MX_OUT) | (f.reads_gradients ? 0 : 1 << CLG_MX_OUT_GRAD)};
+    clg_mx_work work = {
+        steps,
+        {counts[0], counts[1], counts[2], counts[3]},
+        states,
+        &zero,
+        outputs,
+        f.states,
+        f.seed % 2,
+        (uint32_t)f.outputs,
+        f.in_place,
+        f.draws,
+        (f.reads_outputs ? 0 : 1 << CLG_MX_OUT) | (f.reads_gradients ? 0 : 1 << CLG_MX_OUT_GRAD)};
     if (f.region) {
         memset(work.step_counts, 0, sizeof work.step_counts);
         work.state_count = work.zero_count = 0;
@@ -301,7 +315,8 @@ int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *m
     clg_mx_zero *zeros = __real_calloc(1, sizeof *zeros);
     double *scalars = __real_calloc(1, sizeof *scalars);
     int32_t *copies = which % 2 ? __real_calloc(count + 4, sizeof *copies) : NULL;
-    expect(scalars && pass && (copies || which % 2 == 0) && arguments && requests && fixed && zeros, "memory for a pass");
+    expect(
+        scalars && pass && (copies || which % 2 == 0) && arguments && requests && fixed && zeros, "memory for a pass");
     memcpy(requests, modes, count * sizeof *modes);
     *scalars = number_of(back, modes, count);
     *fixed = (clg_mx_memory){constant, CLG_HOST, 0};
@@ -317,8 +332,9 @@ int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *m
     *zeros = (clg_mx_zero){(int32_t)zero, 0, back ? bytes_of(f, key, CLG_MX_IN, (int)zero) : 0};
     for (uint32_t i = 0; copies && i < n; i++) copies[i] = i ? -1 : COPY;
     bool runs = n > inputs;
-    *pass = (clg_mx_pass){NULL, requests, fixed, zeros, copies, {runs ? (void *)0x20 : NULL, "region", arguments, scalars, n, 1, 0, 0},
-                          which, which % 2, count, back};
+    *pass = (clg_mx_pass){
+        NULL,  requests,  fixed, zeros, copies, {runs ? (void *)0x20 : NULL, "region", arguments, scalars, n, 1, 0, 0},
+        which, which % 2, count, back};
     clg_mx_add_pass(&r->known->region, pass);
     return 1;
 }
@@ -416,7 +432,8 @@ static void infer_shapes(prop *p) {
         for (int j = 0; j < ndims[i]; j++) sizes[i][j] = (byte() + 1) % 9 - 1;
         shapes[i] = sizes[i];
     }
-    bool good = ((int (*)(int, int *, int **, void *))p->list.functions[4])(total, ndims, shapes, context_of(&p->list, 4));
+    bool good =
+        ((int (*)(int, int *, int **, void *))p->list.functions[4])(total, ndims, shapes, context_of(&p->list, 4));
     for (int i = 0; good && i < total; i++)
         for (int j = 0; j < ndims[i]; j++) expect(shapes[i][j] == shapes[0][j], "the shapes that Python gave");
 }
@@ -457,10 +474,12 @@ static void start(prop *p, op *o) {
         }
     }
     uint8_t device = byte() % 4;
-    if (device == 3) unsetenv("CLGRAFT_DEVICE");
-    else setenv("CLGRAFT_DEVICE", device ? "pocl" : "intel", 1);
-    int (*create)(const char *, int, unsigned **, const int *, const int *, callback_list *, void *) =
-        (int (*)(const char *, int, unsigned **, const int *, const int *, callback_list *, void *))p->list.functions[6];
+    if (device == 3)
+        unsetenv("CLGRAFT_DEVICE");
+    else
+        setenv("CLGRAFT_DEVICE", device ? "pocl" : "intel", 1);
+    int (*create)(const char *, int, unsigned **, const int *, const int *, callback_list *, void *) = (int (*)(
+        const char *, int, unsigned **, const int *, const int *, callback_list *, void *))p->list.functions[6];
     if (!create(byte() < 240 ? "cpu" : "gpu", count, shapes, ndims, types, &made.list, context_of(&p->list, 6))) return;
     *o = made;
 }
@@ -478,7 +497,8 @@ static void work(op *o, bool back) {
         for (int i = 0; i < counts[g]; i++, n++) {
             array *a = __real_malloc(sizeof *a);
             uint64_t bytes = bytes_of(f, o->key, groups[g], i);
-            a->absent = back && ((groups[g] == CLG_MX_OUT && !f->reads_outputs) || (groups[g] == CLG_MX_OUT_GRAD && !f->reads_gradients));
+            a->absent = back && ((groups[g] == CLG_MX_OUT && !f->reads_outputs) ||
+                                 (groups[g] == CLG_MX_OUT_GRAD && !f->reads_gradients));
             if (aliased && groups[g] == CLG_MX_OUT && i == 0) {
                 a->data = memory[0];
             } else {
@@ -502,7 +522,8 @@ static void work(op *o, bool back) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     static bool started;
-    clg_mx_functions functions = {(void *)get_data, (void *)free_array, (void *)words, (void *)plan_run, (void *)plan_start, (void *)words};
+    clg_mx_functions functions = {
+        (void *)get_data, (void *)free_array, (void *)words, (void *)plan_run, (void *)plan_start, (void *)words};
     if (!started) clg_mx_start(&functions);
     started = true;
     bytes_left = input;
@@ -515,16 +536,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
         prop *p = &props[byte() % SLOTS];
         op *o = &ops[byte() % SLOTS];
         allocations = what >= 224 ? 1 + byte() % 16 : 0;
-        if (!p->list.count) make(p);
-        else if (what % 16 == 0) make(p);
-        else if (what % 16 == 1) drop_prop(p);
-        else if (what % 16 == 2) drop_op(o);
-        else if (what % 16 == 3) list_names(p);
-        else if (what % 16 == 4) infer_shapes(p);
-        else if (what % 16 == 5) infer_types(p);
-        else if (what % 16 == 6) declare(p);
-        else if (!o->list.count || what % 16 == 7) start(p, o);
-        else work(o, what % 2);
+        if (!p->list.count)
+            make(p);
+        else if (what % 16 == 0)
+            make(p);
+        else if (what % 16 == 1)
+            drop_prop(p);
+        else if (what % 16 == 2)
+            drop_op(o);
+        else if (what % 16 == 3)
+            list_names(p);
+        else if (what % 16 == 4)
+            infer_shapes(p);
+        else if (what % 16 == 5)
+            infer_types(p);
+        else if (what % 16 == 6)
+            declare(p);
+        else if (!o->list.count || what % 16 == 7)
+            start(p, o);
+        else
+            work(o, what % 2);
         allocations = 0;
     }
     for (int i = 0; i < SLOTS; i++) {
