@@ -26,7 +26,7 @@ DIRECT = EVERY_RUN % "conv-3x3-stride-2-%s"
 
 QUICK: dict[str, str] = {}  # variables of the environment of tests on kernels with a fault
 
-# kernel file, what stands there, what is planted, the test that must notice
+# kernel file, what stands there, what is planted, the test that must notice, or a file and pytest's -k
 FAULTS = {
     "bias forgotten": (
         "conv/gemm_cpu/gemm.cl",
@@ -218,7 +218,7 @@ FAULTS = {
         "conv/depthwise/cpu_strided.cl",
         "LOAD_REALS(line + at - grid.begin_w) + old",
         "LOAD_REALS(line + at) + old",
-        "core/test_every_run.py::test_each_implementation_serves_a_set[depthwise_strided]",
+        "core/test_every_run.py -k test_matches_float64 and depthwise_strided",
     ),
     "weights not flipped": (
         "conv/depthwise/cpu_rows.cl",
@@ -308,7 +308,7 @@ FAULTS = {
         "lrn/lrn.cl",
         "for (int j = -HALF; j <= HALF; j++) sum +=",
         "for (int j = -HALF; j < HALF; j++) sum +=",
-        EVERY_RUN % "lrn-alexnet-forward",
+        "core/test_every_run.py -k test_matches_float64 and lrn-alexnet",
     ),
     "scaled twice": (
         "pointwise/value.cl",
@@ -389,7 +389,9 @@ def quick_compiler(context, tmp_path_factory) -> Iterator[None]:
 def run_on(fault: tuple[str, str, str], test: str) -> subprocess.CompletedProcess:
     """Run a test on kernels with a fault; with an empty fault, on sound ones."""
     environment = {**os.environ, **QUICK, "CLGRAFT_TEST_FAULT": json.dumps(fault), "PYTHONPATH": python_path()}
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "tests.mutant", "-p", "no:cacheprovider", str(TESTS / test)]
+    path, _, chosen = test.partition(" -k ")
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "tests.mutant", "-p", "no:cacheprovider", str(TESTS / path)]
+    command += ["-k", chosen] if chosen else []
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=TESTS.parent)
 
 
