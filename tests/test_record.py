@@ -38,7 +38,7 @@ def test_each_test_has_a_result(processes: int, tmp_path: Path):
     environment = {**os.environ, "CLGRAFT_TEST_RECORD": str(file), "PYTHONPATH": python_path()}
     words = ["-m", "pytest", "-p", "tests.record", "--rootdir", ".", "-p", "no:cacheprovider", "-n", str(processes)]
     command = [sys.executable, str(ROOT / ".ci" / "suite.py"), str(file), "60", sys.executable, *words]
-    words = [*command, "--max-worker-restart", "0", "--dist", "loadfile", "."]
+    words = [*command, "--max-worker-restart", "0", "--dist", "worksteal", "."]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     state = recorded.read(file)
