@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.core.planning.device import POCL
 from clgraft.core.runtime import sources
+from clgraft.core.runtime.toolchains.pocl import PoCL
 from tests import mutant
 from tests.folders import python_path
 
@@ -379,7 +379,7 @@ FRAMEWORKS = {
 def quick_compiler(context, tmp_path_factory) -> Iterator[None]:
     """Compile without optimisation on PoCL, in half the time, into caches where no other test finds the programs."""
     with pytest.MonkeyPatch.context() as patch:
-        if POCL in context.device.platform.lower():
+        if isinstance(context.toolchain, PoCL):
             for name in ("CLGRAFT_CACHE", "POCL_CACHE_DIR"):
                 patch.setitem(QUICK, name, str(tmp_path_factory.mktemp(name)))
             patch.setitem(QUICK, "POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
