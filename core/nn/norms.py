@@ -169,8 +169,8 @@ def inverse_and_moved_averages(
 ) -> tuple[Tensor, ...]:
     """Return 1 / sqrt(variance + eps), and moving averages of mean and variance as new values, in one problem."""
     if not moving:
-        return build.pointwise("y0 = 1 / sqrt(x0 + eps);", [normed.variance], {"eps": eps})
-    text = "y0 = 1 / sqrt(x1 + eps); y1 = keep * x2 + first * x0; y2 = keep * x3 + second * x1;"
+        return build.pointwise("y0 = rsqrt(x0 + eps);", [normed.variance], {"eps": eps})
+    text = "y0 = rsqrt(x1 + eps); y1 = keep * x2 + first * x0; y2 = keep * x3 + second * x1;"
     scalars = {"eps": eps, "keep": keep, "first": add[0], "second": add[1]}
     return build.pointwise(text, [normed.mean, normed.variance, *moving], scalars)
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import pooling as nn
 from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Tensor
-from clgraft.core.operators.conv import ConvProblem
-from clgraft.core.operators.deconvolution import DeconvProblem
 from clgraft.core.operators.pooling import PoolProblem
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
@@ -72,28 +71,16 @@ def convolution(on: Lowering, node: Node, x: Value, w: Value, b: Value | None = 
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilate)]
     before, behind = pads(node, size, reach, stride)
-    cut = ((0, 0, *(min(p, 0) for p in before)), (0, 0, *(min(p, 0) for p in behind)))
-    x = padded(on, x, *cut)
     groups = int(node.get("group", 1))
     if w.shape[1] * groups != x.shape[1]:
         raise ValueError(f"weights of shape {w.shape} in {groups} groups for {x.shape[1]} channels")
-    problem = ConvProblem(
-        direction="forward",
-        batch=x.shape[0],
-        in_channels=x.shape[1],
-        out_channels=w.shape[0],
-        in_size=x.shape[2:],
-        kernel=kernel,
-        stride=stride,
-        pad_begin=tuple(max(p, 0) for p in before),
-        pad_end=tuple(max(p, 0) for p in behind),
-        dilate=dilate,
-        groups=groups,
-        bias=b is not None,
-        dtype=x.dtype,
-    )
-    (name,) = on.add(problem, on.tensor(x), on.tensor(w), *([on.tensor(b)] if b is not None else []))
-    return on.made(name, problem.arguments()[-1].shape, x.dtype)
+    given = {"stride": stride, "pad": before, "pad_end": behind, "dilate": dilate, "groups": groups}
+    return on.taken(convolutions.convolution(on.build, *_weighted(on, x, w, b), **given), x.dtype)
+
+
+def _weighted(on: Lowering, x: Value, w: Value, b: Value | None) -> list[Tensor]:
+    """Return the image, the weights and the bias, if there is one."""
+    return [on.given(value) for value in (x, w, b) if value is not None]
 
 
 @operator("ConvTranspose")
@@ -105,38 +92,10 @@ def deconvolution(on: Lowering, node: Node, x: Value, w: Value, b: Value | None 
         raise ValueError(f"weights of shape {w.shape} for {x.shape}")
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
     extra = ints(node, "output_padding", ndim, 0)
-    full = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(size, stride, kernel, dilate)]
+    full = convolutions.whole_size(size, kernel, stride, dilate)
     before, behind = _deconvolution_pads(node, size, stride, full, extra)
-    after = tuple(e - q for e, q in zip(extra, behind))  # elements more, or less, than the full result
-    channels = w.shape[1] * groups
-    plain = all(p >= 0 for p in before) and all(a <= 0 for a in after)
-    wide = tuple(p >= f or -a >= f for p, a, f in zip(before, after, full))
-    if any(wide):
-        raise ValueError(f"pads {before} and {behind} for a result of {full}")
-    problem = DeconvProblem(
-        direction="forward",
-        batch=x.shape[0],
-        in_channels=x.shape[1],
-        out_channels=channels,
-        in_size=size,
-        kernel=kernel,
-        stride=stride,
-        pad_begin=before if plain else (0,) * ndim,
-        pad_end=tuple(-a for a in after) if plain else (0,) * ndim,
-        dilate=dilate,
-        groups=groups,
-        bias=b is not None and plain,
-        dtype=x.dtype,
-    )
-    add_bias = [on.tensor(b)] if b is not None and plain else []
-    (name,) = on.add(problem, on.tensor(x), on.tensor(w), *add_bias)
-    y = on.made(name, problem.arguments()[-1].shape, x.dtype)
-    if plain:
-        return y
-    y = padded(on, y, (0, 0, *(-p for p in before)), (0, 0, *after))
-    if b is None:
-        return y
-    return on.pointwise("x0 + x1", [y, on.reshaped(b, (channels, *(1,) * ndim))])
+    given = {"stride": stride, "pad": before, "pad_end": behind, "dilate": dilate, "extra": extra, "groups": groups}
+    return on.taken(convolutions.deconvolution(on.build, *_weighted(on, x, w, b), **given), x.dtype)
 
 
 def _deconvolution_pads(
