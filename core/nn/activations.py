@@ -20,8 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import names_in, renamed, split
 from clgraft.core.operators.batchnorm import following
+from clgraft.core.operators.dropout import DropoutProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 
 FACTOR, LEFT, SELECT, RESULT = WAYS = ("factor", "left", "select", "result")
@@ -433,3 +435,46 @@ def prelu_backward(
     dx, dslope = (renamed(text, names) for text in (find("leaky_relu").gradient(SELECT), SLOPE_GRADIENTS[SELECT]))
     shapes, folds = (tuple(shape), tuple(shape), slope), (None, Reduction("sum", shape=slope))
     return PointwiseProblem(shapes, f"y0 = {dx}; y1 = {dslope};", folds, dtype=dtype)
+
+
+def activated(build: Build, x: Tensor, name: str, scalars: Sequence[float] = ()) -> Tensor:
+    """Return a function of every element; its scalars are given in their order."""
+    first, problem = build.here, forward(name, x.shape, x.dtype)
+    numbers = dict(zip(problem.scalars(), scalars))
+    (y,) = build.add(problem, x, scalars=numbers)
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        read = ({"x": x, "y": y}[tensor] for tensor in find(name).reads)
+        return build.add(backward(name, x.shape, x.dtype), dy, *read, scalars=numbers)
+
+    build.state_gradient(first, (x,), (y,), gradient)
+    return y
+
+
+def prelu(build: Build, x: Tensor, slope: Tensor, axis: int = 1) -> Tensor:
+    """Return a rectifier with learned slopes: one for each place of an axis, one for all, or one for each element."""
+    each = slope.shape == x.shape  # a slope for each element is one for each place of a vector
+    view = (x.size,) if each else x.shape
+    along, shared, first = 0 if each else axis, slope.shape == (1,), build.here
+    (y,) = build.add(prelu_forward(view, along, shared, x.dtype), x, slope)
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        unwanted = [name for name, asked in zip(("y0", "y1"), wanted) if not asked]
+        problem = prelu_backward(view, along, shared, x.dtype)
+        found = build.add(problem, dy, x, slope, unwanted=unwanted)
+        return tuple(one if asked else None for one, asked in zip(found, wanted))
+
+    build.state_gradient(first, (x, slope), (y,), gradient)
+    return build.reshape(y, x.shape)
+
+
+def random_slopes(build: Build, x: Tensor, key: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Return a rectifier whose slopes are random between bounds when training, and else their mean."""
+    if not build.training:
+        return activated(build, x, "leaky_relu", (sum(bounds) / 2,))
+    problem = DropoutProblem("forward", "rrelu", x.shape, dtype=x.dtype)
+    return build.add(problem, x, key, scalars=dict(zip(problem.scalars(), bounds)))[0]

@@ -9,9 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import assigned, names_in, renamed
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.operators.pointwise.problem import broadcast_shape
+
+MOST_TERMS = 62  # most terms of a sum in one kernel: devices limit arguments, and compilers nesting
+PART_TERMS = 32  # terms in each kernel of a longer sum
 
 
 @dataclass(frozen=True)
@@ -310,3 +314,87 @@ def max_forward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str 
 def max_backward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str = "float32") -> PointwiseProblem:
     """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of the greatest's gradients."""
     return _backward(maximum(count, ties), _shapes(shape, count + 1), dtype)
+
+
+def binary(build: Build, name: str, a: Tensor, b: Tensor) -> Tensor:
+    """Return a binary function, with numpy's broadcasting."""
+    first = build.here
+    (y,) = build.add(binary_forward(name, a.shape, b.shape, a.dtype), a, b)
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        read = ({"a": a, "b": b}[tensor] for tensor in find_binary(name).reads)
+        return _gradients(build, binary_backward(name, a.shape, b.shape, a.dtype), dys, wanted, read)
+
+    build.state_gradient(first, (a, b), (y,), gradient)
+    return y
+
+
+def summed(build: Build, terms: Sequence[Tensor], factors: Sequence[float] = ()) -> Tensor:
+    """Return the sum of values of one shape, each times a factor; a long one in several problems.
+
+    Each has a gradient of its own: a write request applies to it alone.
+    """
+    first, shape, dtype = build.here, terms[0].shape, terms[0].dtype
+    most = len(terms) if len(terms) <= MOST_TERMS else PART_TERMS
+    left = list(zip(terms, factors or (1.0,) * len(terms)))
+    while True:
+        part, left = left[:most], left[most:]
+        problem = sum_forward(shape, len(part), bool(factors), dtype)
+        numbers = (factor for _, factor in part) if factors else ()
+        (y,) = build.add(problem, *(term for term, _ in part), scalars=dict(zip(problem.scalars(), numbers)))
+        if not left:
+            break
+        left.insert(0, (y, 1.0))
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        scaled = scale_forward(shape, dtype)
+        return tuple(
+            build.add(scaled, dy, scalars=dict(zip(scaled.scalars(), (factor,))))[0] if asked else None
+            for factor, asked in zip(factors or (1.0,) * len(terms), wanted)
+        )
+
+    build.state_gradient(first, tuple(terms), (y,), gradient)
+    return y
+
+
+def multiplied(build: Build, factors: Sequence[Tensor]) -> Tensor:
+    """Return the product of values of one shape."""
+    shape, count, dtype = factors[0].shape, len(factors), factors[0].dtype
+    problems = product_forward(shape, count, dtype), product_backward(shape, count, dtype)
+    return _together(build, factors, *problems)
+
+
+def greatest(build: Build, values: Sequence[Tensor], ties: str = FIRST) -> Tensor:
+    """Return the greatest of values of one shape; `ties` says which of equal ones gets the gradient."""
+    shape, count, dtype = values[0].shape, len(values), values[0].dtype
+    problems = max_forward(shape, count, ties, dtype), max_backward(shape, count, ties, dtype)
+    return _together(build, values, *problems)
+
+
+def _together(build: Build, values: Sequence[Tensor], problem: PointwiseProblem, gradients: PointwiseProblem) -> Tensor:
+    """Return a function of values whose gradients one problem computes, from dy and all values."""
+    first = build.here
+    (y,) = build.add(problem, *values)
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        return _gradients(build, gradients, dys, wanted, values)
+
+    build.state_gradient(first, tuple(values), (y,), gradient)
+    return y
+
+
+def _gradients(
+    build: Build,
+    problem: PointwiseProblem,
+    dys: tuple[Tensor | None, ...],
+    wanted: tuple[bool, ...],
+    read: Iterable[Tensor],
+) -> tuple[Tensor | None, ...]:
+    """Return the wanted outputs of a problem that reads dy and more."""
+    (dy,) = dys
+    assert dy is not None
+    unwanted = [f"y{i}" for i, asked in enumerate(wanted) if not asked]
+    found = build.add(problem, dy, *read, unwanted=unwanted)
+    return tuple(one if asked else None for one, asked in zip(found, wanted))

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core import DropoutProblem
 from clgraft.core.nn import activations
-from clgraft.core.operators.dropout.problem import KEY_WORDS
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import (
-    IN,
-    IN_GRAD,
-    OUT,
-    OUT_GRAD,
-    STATE,
-    Call,
-    Draw,
-    Graft,
-    Operator,
-    Shape,
-    Shapes,
-)
+from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 # MXNet's act_type -> the core's name and the attributes that give its scalars in order, with MXNet's defaults
@@ -128,36 +114,13 @@ class Activation(Operator):
     def _channel_axis(data: Shape) -> int:
         return min(1, len(data) - 1)
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        x, y, dx, dy = (IN, 0), (OUT, 0), (IN_GRAD, 0), (OUT_GRAD, 0)
-        if self.act_type == "rrelu":
-            return self._random_slopes(data, dtype)
-        if self.act_type == "prelu":
-            # a slope for each element is one for each channel of a vector
-            view = (math.prod(data),) if shapes[1] == data else data
-            axis, shared = self._channel_axis(view), shapes[1] == (1,)
-            forward = Call(activations.prelu_forward(view, axis, shared, dtype), (x, (IN, 1), y))
-            backward = Call(activations.prelu_backward(view, axis, shared, dtype), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
-        else:
-            name = FUNCTIONS[self.act_type][0]
-            forward = Call(activations.forward(name, data, dtype), (x, y), self.scalars)
-            read = tuple(x if tensor == "x" else y for tensor in self.reads)
-            backward = Call(activations.backward(name, data, dtype), (dy, *read, dx), self.scalars)
-        return Graft({True: (forward,), False: (forward,)}, {True: (backward,), False: (backward,)})
+    @property
+    def draw(self) -> Draw | None:
+        return Draw(0, self.seed, False) if self.act_type == "rrelu" else None
 
-    def _random_slopes(self, data: Shape, dtype: str) -> Graft:
-        x, y, dx, dy, key = (IN, 0), (OUT, 0), (IN_GRAD, 0), (OUT_GRAD, 0), (STATE, 0)
-        problem, slope = DropoutProblem("forward", "rrelu", data, dtype=dtype), (sum(self.scalars) / 2,)
-        return Graft(
-            {
-                True: (Call(problem, (x, key, y), self.scalars),),
-                False: (Call(activations.forward("leaky_relu", data, dtype), (x, y), slope),),
-            },
-            {
-                True: (Call(problem.with_direction("backward"), (x, dy, key, dx), self.scalars),),
-                False: (Call(activations.backward("leaky_relu", data, dtype), (dy, x, dx), slope),),
-            },
-            state=(((KEY_WORDS,), "int32", 0.0),),
-            draw=Draw(0, self.seed, False),
-        )
+    def build(self, build: Build, data: Tensor, *more: Tensor) -> Tensor:
+        if self.act_type == "rrelu":
+            return activations.random_slopes(build, data, more[0], (self.scalars[0], self.scalars[1]))
+        if self.act_type == "prelu":
+            return activations.prelu(build, data, more[0], self._channel_axis(data.shape))
+        return activations.activated(build, data, FUNCTIONS[self.act_type][0], self.scalars)
