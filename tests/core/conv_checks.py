@@ -36,7 +36,7 @@ FIVES = {
 
 
 def an_h200() -> DeviceInfo:
-    """Return what clgraft knows of an H200, but for its check of halo tiles."""
+    """Return what clgraft knows of an H200."""
     return replace(
         core.context().device,
         device_class="nvidia",
@@ -50,9 +50,9 @@ def an_h200() -> DeviceInfo:
 
 def forced_choice(product: ProductShape, tile: GroupTile, parts: int) -> TileChoice:
     """Return the choice of a tile and a number of parts of the depth, whatever the device and the estimates say."""
-    _, pieces, steps = counts(product, tile)
+    _, pieces = counts(product, tile)
     length = ceil_div(pieces, parts)
-    return TileChoice(tile, ceil_div(pieces, length) if pieces else 1, length * steps)
+    return TileChoice(tile, ceil_div(pieces, length) if pieces else 1, length)
 
 
 def force_choices(monkeypatch: pytest.MonkeyPatch) -> list:

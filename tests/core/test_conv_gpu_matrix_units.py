@@ -20,8 +20,7 @@ from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, an_h200, check, forced_choice, random_arrays, reference
 
 ROWS, TF32_ROWS = (
-    tuple(tile for tile in gpu_gemm_tiles.rows(name, 4) if not (tile.stream or tile.filters))
-    for name in ("nvidia", "nvidia:tf32")
+    tuple(tile for tile in gpu_gemm_tiles.rows(name, 4) if not tile.stream) for name in ("nvidia", "nvidia:tf32")
 )
 SMALLEST = {micro: min((t for t in ROWS if t.micro == micro), key=lambda t: t.m * t.n) for micro in ("mma", "wgmma")}
 PROBLEMS = (
@@ -115,8 +114,6 @@ def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None
         "conv backward_filter n3 ic20 ih8 iw9 oc33 kh1 kw2 sw2 pw1",
     ):
         problem = core.parse(text)
-        if (tile.taps or tile.halo) and problem.direction == "backward_filter":
-            continue
         arrays = random_arrays(problem)
         plan = context.plan(problem, algorithm="gpu_gemm")
         assert plan.precision == "tf32"
@@ -136,7 +133,7 @@ def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None
 def test_sums_of_tf32_leave_the_units_now_and_then(most: int, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     """After 16 steps, or at the end of a moderate depth; 20 steps here, of whole numbers that are exact."""
     monkeypatch.setattr(gpu_gemm, "SUMMED_DEPTH", most)
-    forced[:] = min((tile for tile in TF32_ROWS if tile.micro == "wgmma" and not tile.halo), key=lambda tile: tile.m), 1
+    forced[:] = min((tile for tile in TF32_ROWS if tile.micro == "wgmma"), key=lambda tile: tile.m), 1
     context, problem = Context.on(None), core.parse("conv forward n1 ic640 iw12 oc9 kw1")
     launch = gpu_gemm.plan(problem, context.planner).launches[-1]
     assert ("#define PROMOTE 0" in launch.kernel.source) == bool(most)
@@ -211,13 +208,6 @@ def test_the_model_chooses_what_was_fastest(product: ProductShape) -> None:
     assert (choice.tile.name, choice.parts) == MEASURED[product]
 
 
-def test_a_tile_for_several_taps_serves_no_other_products() -> None:
-    (tile,) = (tile for tile in TF32_ROWS if tile.taps)
-    assert gpu_gemm_tiles.serves(tile, ProductShape(128, 50000, 1152, 1, 128))
-    for depth, channels in ((1024, 1024), (360, 40), (50000, 0)):  # one tap, mixed steps, pixels
-        assert not gpu_gemm_tiles.serves(tile, ProductShape(128, 50000, depth, 1, channels))
-
-
 def test_tf32_has_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     device = core.context().device
     device = replace(device, device_class="nvidia", **nvidia.units_of(86), has_wgmma=False, local_memory=48 * 1024)
@@ -253,13 +243,13 @@ def test_hoppers_units_are_checked(from_tiles: bool, monkeypatch: pytest.MonkeyP
     assert not probes.works(context, nvidia.wgmma_probe(context.device, from_tiles))  # it does not build
 
 
-def test_halo_tiles_need_a_check_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
-    device = replace(core.context().device, device_class="nvidia", **nvidia.units_of(90), max_work_group_size=1024)
-    for from_tiles in (False, True):
-        able = replace(device, has_wgmma=True, has_wgmma_from_tiles=from_tiles)
-        assert any(tile.halo for tile in gpu_gemm_tiles.candidates(able, 4)) == from_tiles
-        assert any(tile.micro == "wgmma" and not tile.halo for tile in gpu_gemm_tiles.candidates(able, 4))
+def test_hoppers_units_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both operands from local memory, as with float16."""
+    context = core.context()
+    monkeypatch.setattr(probes, "_known", {})
+    monkeypatch.setenv("CLGRAFT_CACHE", "off")
+    monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "OPERANDS": 4})
+    assert probes.works(context, nvidia.wgmma_probe(context.device, from_tiles=True))
 
 
 def test_ptx_gets_its_instructions() -> None:

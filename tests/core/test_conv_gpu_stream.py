@@ -54,7 +54,7 @@ MORE = {
 
 
 def tile_of(m: int, n: int, tf32: bool = True) -> GroupTile:
-    return replace(WGMMA, m=m, n=n, item_m=m // 4, stream=True, taps=False, tf32=tf32)
+    return replace(WGMMA, m=m, n=n, item_m=m // 4, stream=True, tf32=tf32)
 
 
 @pytest.fixture

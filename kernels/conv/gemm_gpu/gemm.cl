@@ -7,8 +7,7 @@
 // backward filter   output channels   channels of x * taps     pixels of dy             pixels             filter
 //
 // The products of Winograd's convolution (conv/winograd_gpu) are those of matrices in memory, whose loader is `matrices`.
-// conv/gemm_gpu/halo.cl is another kernel for forward and backward data on Hopper's matrix units in TF32,
-// conv/gemm_gpu/stream.cl one for kernels of one tap, conv/gemm_gpu/filters.cl one for the gradient of their weights.
+// conv/gemm_gpu/stream.cl is another kernel for kernels of one tap on Hopper's matrix units.
 //
 // A work-group makes a tile of C: tiles of A and B pass through local memory, two or three at a time, and a work-item
 // keeps a register tile of scalars. Micro kernels multiply tiles: one in plain OpenCL C, two for NVIDIA's matrix units,
@@ -65,19 +64,9 @@
 #define TARGET 1
 #endif
 
-// 1: conv/gemm_gpu/halo.cl is the product, with tiles of TILE_M rows and TILE_N virtual pixels.
-#ifndef HALO
-#define HALO 0
-#endif
-
 // 1: conv/gemm_gpu/stream.cl is the product.
 #ifndef STREAM
 #define STREAM 0
-#endif
-
-// 1: conv/gemm_gpu/filters.cl is the product.
-#ifndef FILTERS
-#define FILTERS 0
 #endif
 
 // 1: a work-group leaves its sums in the workspace for conv_sum.
@@ -114,7 +103,7 @@
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
 // Neighbouring columns that are stored at once.
-#if HALO || ITEM_N % 4
+#if ITEM_N % 4
 #define COLUMNS_AT_ONCE 2
 #else
 #define COLUMNS_AT_ONCE 4
@@ -125,9 +114,9 @@
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
 
-#if (LOADER == 1 && !HALO && !STREAM) || LOADER == 3
+#if (LOADER == 1 && !STREAM) || LOADER == 3
 #include "conv/gemm_gpu/vectors_of_rows.cl"
-#elif LOADER == 4 || (LOADER == 2 && PIXEL_VECTORS && !FILTERS)
+#elif LOADER == 4 || (LOADER == 2 && PIXEL_VECTORS)
 #include "conv/gemm_gpu/vectors_of_columns.cl"
 #endif
 
@@ -138,10 +127,10 @@
 #endif
 #define SUMS_OF_PART(groups) (((groups) + TOGETHER - 1) / TOGETHER * TOGETHER)
 
-#if LOADER == 1 && !HALO
+#if LOADER == 1
 #include "conv/gemm_gpu/pack.cl"
 #endif
-#if HALO || STREAM || FILTERS
+#if STREAM
 #elif LOADER == 1
 #include "conv/gemm_gpu/gather.cl"
 #elif LOADER > 2
@@ -188,12 +177,8 @@
     place_ /= column_tiles;                                            \
     const int part = place_ % parts, group = place_ / parts;
 
-#if PRODUCT && HALO
-#include "conv/gemm_gpu/halo.cl"
-#elif PRODUCT && STREAM
+#if PRODUCT && STREAM
 #include "conv/gemm_gpu/stream.cl"
-#elif PRODUCT && FILTERS
-#include "conv/gemm_gpu/filters.cl"
 #elif PRODUCT
 #if SCALAR_ITEMS
 __attribute__((intel_vec_len_hint(1)))

@@ -6,11 +6,6 @@
 //
 // A_PUT stores an element of A. What a work-item of the gather loader fetches of A is four neighbours in m.
 
-// 1: the product is conv/gemm_gpu/halo.cl.
-#ifndef HALO
-#define HALO 0
-#endif
-
 // Whether a loader writes columns, neighbours of the depth: the pixels loader, and that of matrices with the depth inside.
 #define COLUMN_LOADER (LOADER == 2 || LOADER == 4)
 
@@ -105,11 +100,7 @@ uint high_of(const float x) {
 #define DEPTH_SLOT(k) (k)
 #endif
 #define A_HALF (TILE_K * TILE_M)
-#if HALO  // the same of 64 halves
-#define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 3))
-#else
 #define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 2))
-#endif
 #define A_ELEMENT(k, m) A_SLOT(DEPTH_SLOT(k), m)
 #define A_TRANSPOSED 1
 // Whether A lies in memory as its tiles lie in local memory, one after the other: conv/gemm_gpu/pack.cl puts it there.

@@ -17,18 +17,6 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_gpu.filters import turned
-from clgraft.core.operators.conv.gemm_gpu.halo import (
-    BUFFERS,
-    ITEMS,
-    MOST_SHARES,
-    ROUND_COLUMNS,
-    ROUND_ITEMS,
-    SHARED,
-    Halo,
-    halo_of,
-    round_columns,
-)
 from clgraft.core.operators.conv.gemm_gpu.stream import stream_of
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LARGEST,
@@ -200,19 +188,13 @@ class _Builder:
         grids = [grid for grid in grids if grid.pixels]
         if not grids:
             return
-        halo = halo_of(grids, channels)
         one_tap = len(grids) == 1 and self._vectors(grids[0])
         products = [
-            ProductShape(
-                rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo=halo, one_tap=one_tap
-            )
+            ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, one_tap=one_tap)
             for grid in grids
         ]
         choice = self.choose(max(products, key=lambda product: product.columns * product.depth))
         tile = choice.tile
-        if halo and tile.halo:  # there is one product
-            self.halo_product(products[0], choice, halo, source, target, weights)
-            return
         if tile.stream:
             self.stream_product(products[0], choice, grids[0], source, target, weights)
             return
@@ -234,83 +216,6 @@ class _Builder:
         for grid, product, choice in zip(grids, products, choices):
             packed, taps = self._pack(grid, tile, defines, target, rows, channels, weights)
             self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
-
-    def halo_product(
-        self, product: ProductShape, choice: TileChoice, halo: Halo, source: str, target: str, weights: Weights
-    ) -> None:
-        """Add a product of operands that are rounded in launches of their own."""
-        rounded = self._rounded_columns if halo.one_tap else self._rounded_images
-        operands, held = rounded(product, choice.tile, halo, source, target, weights)
-        defines = {
-            **choice.tile.defines(),
-            **halo.defines(choice.tile.m, choice.tile.n, min(BUFFERS, choice.chunks // halo.grid.taps)),
-            "LOADER": GATHER,
-            "TARGET": TO_PIXELS,
-            "SPLIT": int(choice.parts > 1),
-        }
-        self._gemm(product, choice, defines, operands, target, halo.grid, ints(held, *halo.sizes))
-
-    def _rounded_images(
-        self, product: ProductShape, tile: GroupTile, halo: Halo, source: str, target: str, weights: Weights
-    ) -> tuple[tuple[Workspace, ...], int]:
-        """Add ``kernels/conv/gemm_gpu/round.cl``; return the product's operands and the pixels that they hold."""
-        grid, groups, taken = halo.grid, self.problem.groups, self.layout.take
-        chunks, held, images = ceil_div(product.channels, tile.k), halo.held(tile.n), grid.batch * groups
-        rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
-        packed = taken(groups * rows * chunks * grid.taps * row_bytes, 16)
-        row_factors = taken(groups * product.rows * 4)
-        pixels, image_factors = taken(groups * chunks * held * row_bytes, 16), taken(images * 4)
-        largest = taken(images * chunks * halo.blocks * 4)
-        met = grid.taps_argument(in_3d(self.problem.kernel, 1))
-        numbers = (*ints(product.channels, groups, held, *halo.sizes), grid.argument())
-        shares = max(1, min(MOST_SHARES, SHARED // images))
-        sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps, "SHARES": shares}
-        row = self._row_arguments(product, weights)
-        first = (Buffer("w"), packed, row_factors, *row, met, Buffer(source), pixels, largest, *numbers)
-        again = (Buffer(source), pixels, largest, image_factors, *numbers)
-        work_groups = groups * (rows + chunks * halo.all_blocks(tile.n))
-        self._round("round.cl", "conv_round", sizes, work_groups, ITEMS, first, target)
-        self._round("round.cl", "conv_round_again", sizes, images * shares, ITEMS, again, target)
-        return (packed, pixels, row_factors, image_factors), held
-
-    def _rounded_columns(
-        self, product: ProductShape, tile: GroupTile, halo: Halo, source: str, target: str, weights: Weights
-    ) -> tuple[tuple[Workspace, ...], int]:
-        """Add ``kernels/conv/gemm_gpu/round_columns.cl``; return what `_rounded_images` does."""
-        groups, taken = self.problem.groups, self.layout.take
-        chunks, held = ceil_div(product.channels, tile.k), round_up(halo.held(tile.n), max(ROUND_COLUMNS))
-        rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
-        packed, row_factors = taken(groups * rows * chunks * row_bytes, 16), taken(groups * product.rows * 4)
-        pixels, factors = taken(groups * chunks * held * row_bytes, 16), taken(groups * halo.columns * 4)
-        known = groups * (product.rows + halo.columns)
-        columns, vectors = round_columns(product.channels, known, self.planner.device.compute_units)
-        sizes = {"TILE_M": tile.m, "COLUMNS": columns, "VECTORS": vectors}
-        arguments = (Buffer("w"), packed, row_factors, *self._row_arguments(product, weights))
-        arguments += (Buffer(source), pixels, factors)
-        arguments += ints(product.channels, groups, held, halo.columns, prod(halo.sizes))
-        work_groups = groups * (rows + held) // columns
-        self._round("round_columns.cl", "conv_round_columns", sizes, work_groups, ROUND_ITEMS, arguments, target)
-        return (packed, pixels, row_factors, factors), held
-
-    def _row_arguments(self, product: ProductShape, weights: Weights) -> tuple[Constant, ...]:
-        """Return the rounding kernels' arguments that say where rows of weights are."""
-        strides = (weights.row_stride, weights.channel_stride, weights.group_stride)
-        return (*ints(product.rows), *(Constant(np.int64(stride)) for stride in strides))
-
-    def _round(
-        self,
-        file: str,
-        name: str,
-        sizes: dict[str, int],
-        work_groups: int,
-        items: int,
-        arguments: tuple[Any, ...],
-        target: str,
-    ) -> None:
-        """Add the launch of a kernel that rounds operands."""
-        defines = {**STRUCTS, **sizes, "EMULATED": int("wgmma" not in self.planner.device.matrix_units)}
-        kernel = self.planner.kernel(f"conv/gemm_gpu/{file}", name, defines, self.problem.dtype, ())
-        self.launches.append(Launch(kernel, (work_groups * items,), (items,), arguments, (target,)))
 
     def stream_product(
         self, product: ProductShape, choice: TileChoice, grid: Grid, source: str, target: str, weights: Weights
@@ -382,10 +287,10 @@ class _Builder:
         product = ProductShape(rows, largest.pixels * len(grids), depth, problem.groups, channels)
         tile = self.choose(product, split=False).tile
         deepest = ProductShape(rows, largest.pixels, channels * taps, problem.groups, channels)
-        work_groups, *_ = counts(deepest, tile)  # as many for each phase as for the largest one
+        work_groups, _ = counts(deepest, tile)  # as many for each phase as for the largest one
         if work_groups * len(grids) <= self.planner.device.compute_units:  # the deepest phase alone decides
             tile = self.choose(deepest, split=False).tile
-            work_groups, *_ = counts(deepest, tile)
+            work_groups, _ = counts(deepest, tile)
         if channels % tile.k or (work_groups < self.planner.device.compute_units and channels * taps > LONG_DEPTH):
             return False
         sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
@@ -433,7 +338,6 @@ class _Builder:
         choice = self.choose(product)
         defines = {
             **choice.tile.defines(),
-            **({"TURNED": int(turned(choice.tile.m, choice.tile.n, rows, channels))} if choice.tile.filters else {}),
             "LOADER": PIXELS,
             "TARGET": TO_FILTER,
             "BOUNDED": int(not _inside(grid)),
@@ -472,7 +376,7 @@ class _Builder:
         if split:
             sums = (self.layout.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
             parts = parts if product.depth else 0
-        tiles, *_ = counts(product, tile)
+        tiles, _ = counts(product, tile)
         if parts:
             self.launches.append(
                 Launch(

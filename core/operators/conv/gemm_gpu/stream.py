@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from clgraft.core.operators.conv.gemm_gpu.halo import LOCAL_MEMORY, RESERVED
 from clgraft.core.problem import ceil_div
 
+LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit with wgmma
+RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 MOST_STAGES, FEWEST_STAGES = 6, 3  # steps whose pixels are in local memory, the kernel's STAGES
 MOST_DEPTH, MOST_WEIGHTS = 256, 2**16  # deeper or wider products wait for their weights, and other tiles are faster
 PAD = 8  # elements after a row of pixels in local memory, the kernel's PAD
