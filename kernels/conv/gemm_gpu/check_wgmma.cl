@@ -1,42 +1,43 @@
-// Tells whether the micro kernels for Hopper's matrix units work on a device: c (64, 64) = a (64, TILE_K) * b (TILE_K, 64),
-// by one work-group. With FROM_TILES both are of 16 bits (conv/gemm_gpu/wgmma_halves.cl), and the columns of b are in local
-// memory, from row SHIFT of a tile; else work-items feed them from registers (conv/gemm_gpu/wgmma.cl).
+// Tells whether the micro kernels for Hopper's matrix units work on a device: c (64, 64) = a (64, TILE_K) * b
+// (TILE_K, 64), by one work-group. With FROM_TILES both are of 16 bits (micro/wgmma_halves.cl), and the columns of b
+// are in local memory, from row SHIFT of a tile; else work-items feed them from registers (micro/wgmma.cl).
+
+#include "conv/gemm_gpu/constants.cl"
 
 #define TILE_M 64
 #define TILE_N 64
-#define THREADS 128
 #define SHIFT 3
 
 #if FROM_TILES
-// Type of the operands; 3: float16, 4: bfloat16.
 #ifndef OPERANDS
-#define OPERANDS 3
+#define OPERANDS FLOAT16
 #endif
-#define TILE_K 64
+#define TILE_K HALVES_DEPTH
+#define ITEM_M 2
+#define ITEM_N 16
 #define UNITS_N TILE_N
 #define UNITS_ELEMENT ushort
 #else
-#define MICRO_KERNEL 3
-#define LOADER 1
-#define TILE_K 32
+#define TILE_K WGMMA_DEPTH
 #define ITEM_M 16
 #define ITEM_N 2
 #define UNITS_N TILE_M
 #define UNITS_ELEMENT float
 #endif
 
-#include "conv/gemm_gpu/wgmma_units.cl"
+#include "conv/gemm_gpu/product.cl"
+#include "conv/gemm_gpu/micro/wgmma_units.cl"
 
 #if FROM_TILES
-#include "conv/gemm_gpu/wgmma_halves.cl"
+#include "conv/gemm_gpu/micro/wgmma_halves.cl"
 
-#if OPERANDS == 4
+#if OPERANDS == BFLOAT16
 #define STORE_HALF(value, at, tile) (tile)[at] = as_uint(value) >> 16  // numbers that are exact
 #else
 #define STORE_HALF(value, at, tile) vstore_half_rte(value, at, (local half *)(tile))
 #endif
 
-__attribute__((reqd_work_group_size(THREADS, 1, 1)))
+WORK_GROUP
 kernel void check_wgmma(TENSOR_OF(const float, a), TENSOR_OF(const float, b), TENSOR_OF(float, c)) {
     const int id = get_local_id(0);
     float sums[SUMS];
@@ -61,10 +62,9 @@ kernel void check_wgmma(TENSOR_OF(const float, a), TENSOR_OF(const float, b), TE
     }
 }
 #else
-#include "conv/gemm_gpu/layout.cl"
-#include "conv/gemm_gpu/wgmma.cl"
+#include "conv/gemm_gpu/micro/wgmma.cl"
 
-__attribute__((reqd_work_group_size(THREADS, 1, 1)))
+WORK_GROUP
 kernel void check_wgmma(TENSOR_OF(const float, a), TENSOR_OF(const float, b), TENSOR_OF(float, c)) {
     const int id = get_local_id(0);
     float sums[SUMS];

@@ -1,7 +1,30 @@
-// The micro kernel: tiles in local memory, TILE_K rows of TILE_M and TILE_N elements, times each other in registers.
+// The portable micro kernel: tiles in local memory, TILE_K rows of TILE_M and TILE_N elements, times each other in
+// registers, in float32 or float64.
 //
 // A work-item's rows and columns come in vectors of 4, a patch's width apart, so that a patch reads neighbouring
 // vectors.
+
+#if OPERANDS != FLOAT32
+#error operands are of the arithmetic's type
+#endif
+
+#define IN_PLACE
+#define ASYNC 0
+#define DEPTH_INNER 0
+#define A_TRANSPOSED 0
+#define A_IMAGES 0
+
+// Element (k, m) is k * (TILE_M + PAD) + m.
+#if COLUMN_LOADER
+#define PAD FMA_PAD
+#else
+#define PAD 0
+#endif
+#define A_ELEMENT(k, m) ((k) * (TILE_M + PAD) + (m))
+#define B_ELEMENT(k, n) ((k) * (TILE_N + PAD) + (n))
+#define A_PUT(a, k, m, value) (a)[A_ELEMENT(k, m)] = (value)
+#define A_TILE (TILE_K * (TILE_M + PAD) / 4)
+#define B_TILE (TILE_K * (TILE_N + PAD) / 4)
 
 #define A_ROW ((TILE_M + PAD) / 4)
 #define B_ROW ((TILE_N + PAD) / 4)

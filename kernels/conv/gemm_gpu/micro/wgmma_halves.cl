@@ -1,23 +1,23 @@
 // The micro kernel for Hopper's matrix units on operands of 16 bits, both from local memory.
 //
-// A warpgroup makes 64 rows and UNITS_N columns, 64 elements of the depth at a time. Columns may begin at any row of their
-// tile, so that what several taps of a convolution meet can be there once. Lane (g, t) of 8 * 4 in warp w gets the sums of
-// rows 16 * w + g and the eighth one after it: element 4 * j + 2 * i + c is row i of the two, column 8 * j + 2 * t + c.
+// A warpgroup makes 64 rows and UNITS_N columns, 64 elements of the depth at a time. Columns may begin at any row of
+// their tile, so that what several taps of a convolution meet can be there once. Lane (g, t) of 8 * 4 in warp w gets
+// the sums of rows 16 * w + g and the eighth one after it: element 4 * j + 2 * i + c is row i of the two, column 8 *
+// j + 2 * t + c.
 
-// OPERANDS   3: float16, 4: bfloat16.
-#if TILE_K != 64
-#error a warpgroup multiplies 64 elements of the depth at a time
+#if TILE_K != HALVES_DEPTH || (OPERANDS != FLOAT16 && OPERANDS != BFLOAT16)
+#error a warpgroup multiplies 64 elements of 16 bits of the depth at a time
 #endif
 
 #define UNITS_ELEMENT ushort
 
-#include "conv/gemm_gpu/wgmma_units.cl"
+#include "conv/gemm_gpu/micro/wgmma_units.cl"
 
 // Element `slot` of the depth of row m of a tile.
 #define HALVES_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 3))
 
 #if EMULATED
-#if OPERANDS == 4
+#if OPERANDS == BFLOAT16
 #define HALF_AT(address, slot, m) as_float((uint)(address).tile[HALVES_SLOT(slot, (address).row + (m))] << 16)
 #else
 #define HALF_AT(address, slot, m) vload_half(HALVES_SLOT(slot, (address).row + (m)), (local const half *)(address).tile)
@@ -33,12 +33,13 @@ void WGMMA_TILES(float *sums, const TileAddress a, const TileAddress b, const in
     }
 }
 #else
-#if OPERANDS == 4
+#if OPERANDS == BFLOAT16
 #define HALVES "bf16.bf16"
 #else
 #define HALVES "f16.f16"
 #endif
-// The instruction with numbers of operands: sums, the addresses of both sides' tiles, and whether there are sums to add to.
+// The instruction with numbers of operands: sums, the addresses of both sides' tiles, and whether there are sums to
+// add to.
 #define TILES_PRODUCT(size, sums, a, b, add, unused_1, unused_2, unused_3) \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
     "k16.f32." HALVES " {" sums "}, %" a ", %" b ", p, 1, 1, 0, 0;}"

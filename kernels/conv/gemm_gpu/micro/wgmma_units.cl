@@ -1,5 +1,5 @@
-// What the micro kernels for Hopper's wgmma.mma_async share: sums, waiting for products, and addresses of tiles. A product
-// has 64 rows, of which a warpgroup of 128 work-items makes UNITS_N columns.
+// What the micro kernels for Hopper's wgmma.mma_async share: sums, waiting for products, and addresses of tiles. A
+// product has 64 rows, of which a warpgroup of 128 work-items makes UNITS_N columns.
 //
 // NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
 // program's PTX, which core/runtime/toolchains/nvidia.py uncomments before it builds the program once more.
@@ -8,8 +8,8 @@
 #error a product has 64, 128 or 256 columns
 #endif
 
-// Tiles in local memory, as the units read them: rows of 128 bytes, whose eight vectors are permuted by the row's last three
-// bits (the swizzle of 128 bytes).
+// Tiles in local memory, as the units read them: rows of 128 bytes, whose eight vectors are permuted by the row's
+// last three bits (the swizzle of 128 bytes).
 #define TILE_ALIGNMENT __attribute__((aligned(1024)))
 
 // A work-item's sums of a product.

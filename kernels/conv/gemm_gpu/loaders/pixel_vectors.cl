@@ -1,5 +1,5 @@
-// The pixels loader where four neighbouring pixels are a vector of dy and of x: a work-item has four pixels of every step
-// and stores four neighbours of the depth in each tile.
+// The pixels loader where four neighbouring pixels are a vector of dy and of x: a work-item has four pixels of every
+// step and stores four neighbours of the depth in each tile.
 
 #define LOADER_LOCALS
 
@@ -18,7 +18,8 @@ typedef struct {
 } Fetched;
 
 #define LOADER_OPEN(loader) \
-    loader_open(loader, OPEN(source), OPEN(dy), rows, columns, first * TILE_K, row_tile, column_tile, group, groups, grid)
+    loader_open(loader, OPEN(source), OPEN(dy), rows, columns, first * TILE_K, row_tile, column_tile, group, groups, \
+                grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile, rows, columns, depth)
 
 void loader_open(Loader *loader, global const real *source, global const real *dy, const int rows, const int columns,

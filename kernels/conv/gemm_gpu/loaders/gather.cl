@@ -1,13 +1,8 @@
 // Loader of forward and backward data. A: packed weights (groups, depth, padded rows); B: implicit im2col of the
 // source.
 //
-// packed and taps are what conv_pack_weights (conv/gemm_gpu/pack.cl) left in the workspace. A work-item keeps its
+// packed and taps are what conv_pack_weights (pack.cl) left in the workspace. A work-item keeps its
 // column, a pixel.
-
-// 1: all of a step's depth is channels of one tap (conv/gemm_gpu/pack.cl).
-#ifndef TAP_MAJOR
-#define TAP_MAJOR 0
-#endif
 
 #if PIXEL_VECTORS
 #define COLUMNS 1
@@ -78,8 +73,8 @@ typedef struct {
 #endif
 } Fetched;
 
-#define LOADER_OPEN(loader)                                                                                                   \
-    loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
+#define LOADER_OPEN(loader)                                                                                     \
+    loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group, \
                 groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile, more, grid)
 #if A_IMAGES
