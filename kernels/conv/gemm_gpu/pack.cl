@@ -59,10 +59,9 @@ kernel void conv_pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), TENSOR_O
 #else
         to[(long)k * padded_rows] = weights[0];
 #endif
-        if (row == 0 && group == 0)
-            OPEN(taps)[k] = channel < channels
-                                ? (int4)(channel * SOURCE_PLANE + TAP_DISTANCE(d, h, w), d * grid.step_d,
-                                         h * grid.step_h, w * grid.step_w)
-                                : (int4)(0, 0, 0, OUTSIDE);
+        if (row == 0 && group == 0) OPEN(taps)
+        [k] = channel < channels ? (int4)(channel * SOURCE_PLANE + TAP_DISTANCE(d, h, w), d * grid.step_d,
+                                          h * grid.step_h, w * grid.step_w)
+                                 : (int4)(0, 0, 0, OUTSIDE);
     }
 }

@@ -139,22 +139,22 @@
 // The parameters of a kernel, and its work-group's tile, part of the depth and group. Rows are innermost: neighbours in
 // time then read the same pixels.
 #if PHASES
-#define PRODUCT_PARAMETERS                                                                                      \
+#define PRODUCT_PARAMETERS                                                                                        \
     LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows, const int channels, \
         const PhaseGrid phases
 #define FIND_TILE FIND_TILE_OF_PHASE
 #else
-#define PRODUCT_PARAMETERS                                                                                      \
+#define PRODUCT_PARAMETERS                                                                                       \
     LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows, const int columns, \
-        const int depth, const int parts, const int steps_of_part, const int groups, const Grid grid,           \
+        const int depth, const int parts, const int steps_of_part, const int groups, const Grid grid,            \
         const Target target STORE_PARAMETERS
-#define FIND_TILE                                                                                               \
-    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;         \
-    uint place_ = get_group_id(0);                                                                              \
-    const int row_tile = place_ % row_tiles * TILE_M;                                                           \
-    place_ /= row_tiles;                                                                                        \
-    const int column_tile = place_ % column_tiles * TILE_N;                                                     \
-    place_ /= column_tiles;                                                                                     \
-    const int part = place_ % parts, group = place_ / parts, first = part * steps_of_part;                      \
+#define FIND_TILE                                                                                       \
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N; \
+    uint place_ = get_group_id(0);                                                                      \
+    const int row_tile = place_ % row_tiles * TILE_M;                                                   \
+    place_ /= row_tiles;                                                                                \
+    const int column_tile = place_ % column_tiles * TILE_N;                                             \
+    place_ /= column_tiles;                                                                             \
+    const int part = place_ % parts, group = place_ / parts, first = part * steps_of_part;              \
     const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
 #endif

@@ -48,8 +48,8 @@ IN_PLACE void copy_pixels(Copies *copies, local realv *tiles, const int columns,
         copies->column += next;
     }
     const int id = get_local_id(0);
-    local realv *const to = tiles + copies->slot * B_TILE +
-                            B_ELEMENT(id / PIXEL_VECTORS_OF_ROW, id % PIXEL_VECTORS_OF_ROW * 4) / 4;
+    local realv *const to =
+        tiles + copies->slot * B_TILE + B_ELEMENT(id / PIXEL_VECTORS_OF_ROW, id % PIXEL_VECTORS_OF_ROW * 4) / 4;
 #pragma unroll
     for (int i = 0; i < TILE_K; i += PIXEL_ROWS) {
         global const real *const from = copies->pixels + (long)i * plane;
@@ -139,8 +139,8 @@ kernel void conv_gemm_stream(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET
     copies.step = copies.slot = 0;
     copies.aligned = (ulong)OPEN(source) % sizeof(realv) == 0;
     int left = (column_tiles - first_tile + next - 1) / next * HELD_STEPS, to_copy = left;
-#define COPY_NEXT                                                                               \
-    if (--to_copy >= 0) copy_pixels(&copies, tiles, columns, plane, next * TILE_N, image_step); \
+#define COPY_NEXT                                                                                 \
+    if (--to_copy >= 0) copy_pixels(&copies, tiles, columns, plane, (next) * TILE_N, image_step); \
     COPIES_COMMIT
     for (int i = 0; i < STAGES; i++) {
         COPY_NEXT;

@@ -28,7 +28,7 @@
 #endif
 #if INTERLEAVED
 #define TOGETHER INTERLEAVED
-#define MATRIX_AT(matrix, size, column)                                                          \
+#define MATRIX_AT(matrix, size, column)                                                                          \
     ((long)((matrix) / TOGETHER) * TOGETHER * (size) + (matrix) % TOGETHER * 8 + (column) / 8 * (8 * TOGETHER) + \
      (column) % 8)
 #else
@@ -87,8 +87,8 @@ typedef struct {
 #endif
 #endif
 
-#define LOADER_OPEN(loader)                                                                                 \
-    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, \
+#define LOADER_OPEN(loader)                                                                                   \
+    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, (first) * TILE_K, row_tile, \
                 column_tile, group)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile)
 #define LOADER_COPY_A(loader, a_tile)
@@ -154,8 +154,7 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
 IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile) {
 #if LOADER == BY_COLUMNS
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++)
-        fetched->a[i] = VECTOR_AT(loader->a + (long)A_DISTANCE(i) * loader->a_pitch);
+    for (int i = 0; i < A_FETCHES; i++) fetched->a[i] = VECTOR_AT(loader->a + (long)A_DISTANCE(i) * loader->a_pitch);
 #elif TWINS && A_TRANSPOSED
     if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
 #pragma unroll

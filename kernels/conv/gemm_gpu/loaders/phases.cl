@@ -50,17 +50,17 @@ Phase phase_of_group(const int rows, const PhaseGrid phases) {
 
     const int phase_d = phase / count_w / count_h, phase_h = phase / count_w % count_h, phase_w = phase % count_w;
     found.grid.batch = phases.batch;
-#define SET_AXIS(a)                                                                                               \
-    found.a = phase_axis(phase_##a, phases.target_##a, phases.kernel_##a, phases.stride_##a, phases.pad_##a,       \
-                         phases.dilate_##a, phases.distance_##a);                                                 \
-    found.grid.size_##a = found.target.pixels_##a = found.a.size;                                                 \
-    found.grid.source_##a = phases.source_##a;                                                                    \
-    found.grid.taps_##a = found.a.taps;                                                                           \
-    found.grid.stride_##a = 1;                                                                                    \
-    found.grid.begin_##a = found.a.begin;                                                                         \
-    found.grid.step_##a = phases.dilate_##a * phases.distance_##a / phases.stride_##a;                             \
-    found.target.size_##a = phases.target_##a;                                                                    \
-    found.target.stride_##a = phases.stride_##a;                                                                  \
+#define SET_AXIS(a)                                                                                          \
+    found.a = phase_axis(phase_##a, phases.target_##a, phases.kernel_##a, phases.stride_##a, phases.pad_##a, \
+                         phases.dilate_##a, phases.distance_##a);                                            \
+    found.grid.size_##a = found.target.pixels_##a = found.a.size;                                            \
+    found.grid.source_##a = phases.source_##a;                                                               \
+    found.grid.taps_##a = found.a.taps;                                                                      \
+    found.grid.stride_##a = 1;                                                                               \
+    found.grid.begin_##a = found.a.begin;                                                                    \
+    found.grid.step_##a = phases.dilate_##a * phases.distance_##a / phases.stride_##a;                       \
+    found.target.size_##a = phases.target_##a;                                                               \
+    found.target.stride_##a = phases.stride_##a;                                                             \
     found.target.begin_##a = phase_##a;
     SET_AXIS(d)
     SET_AXIS(h)
@@ -82,16 +82,16 @@ void list_taps(local int4 *taps, local int *numbers, const PhaseAxis d, const Ph
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define FIND_TILE_OF_PHASE                                                                                     \
-    local int4 taps[PHASE_TAPS];                                                                               \
-    local int tap_numbers[PHASE_TAPS];                                                                         \
-    const Phase phase = phase_of_group(rows, phases);                                                          \
-    const Grid grid = phase.grid;                                                                              \
-    const Target target = phase.target;                                                                        \
-    const int row_tile = phase.row_tile, column_tile = phase.column_tile;                                      \
-    const int group = phase.group, groups = phases.groups;                                                     \
-    const int columns = grid.batch * grid.size_d * grid.size_h * grid.size_w;                                  \
-    const int depth = channels * grid.taps_d * grid.taps_h * grid.taps_w, first = 0, steps = depth / TILE_K;   \
-    if (column_tile >= columns) return;                                                                        \
+#define FIND_TILE_OF_PHASE                                                                                   \
+    local int4 taps[PHASE_TAPS];                                                                             \
+    local int tap_numbers[PHASE_TAPS];                                                                       \
+    const Phase phase = phase_of_group(rows, phases);                                                        \
+    const Grid grid = phase.grid;                                                                            \
+    const Target target = phase.target;                                                                      \
+    const int row_tile = phase.row_tile, column_tile = phase.column_tile;                                    \
+    const int group = phase.group, groups = phases.groups;                                                   \
+    const int columns = grid.batch * grid.size_d * grid.size_h * grid.size_w;                                \
+    const int depth = channels * grid.taps_d * grid.taps_h * grid.taps_w, first = 0, steps = depth / TILE_K; \
+    if (column_tile >= columns) return;                                                                      \
     list_taps(taps, tap_numbers, phase.d, phase.h, phase.w, grid, phases);
 #endif

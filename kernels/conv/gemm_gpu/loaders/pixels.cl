@@ -36,8 +36,8 @@ typedef struct {
     real a[A_FETCHES], b[B_FETCHES];
 } Fetched;
 
-#define LOADER_OPEN(loader) \
-    loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, \
+#define LOADER_OPEN(loader)                                                                                          \
+    loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, (first) * TILE_K, row_tile, column_tile, \
                 group, groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, rows, depth, grid)
 
@@ -50,8 +50,8 @@ void loader_open(Loader *loader, global const stored *source, global const store
         const int w = column % grid.taps_w, rest = column / grid.taps_w;
         const int h = rest % grid.taps_h, channel_d = rest / grid.taps_h;
         const int d = channel_d % grid.taps_d, channel = channel_d / grid.taps_d;
-        taps[i] = (int4)(channel * SOURCE_PLANE + TAP_DISTANCE(d, h, w), d * grid.step_d, h * grid.step_h,
-                         w * grid.step_w);
+        taps[i] =
+            (int4)(channel * SOURCE_PLANE + TAP_DISTANCE(d, h, w), d * grid.step_d, h * grid.step_h, w * grid.step_w);
     }
     loader->taps = taps + id / TILE_K;
     loader->row = row_tile + id / TILE_K;

@@ -59,10 +59,10 @@ void read_fragment(Fragment *fragment, local const realv *a, local const realv *
     for (int j = 0; j < ITEM_N / 4; j++) fragment->b[j] = b[k * B_ROW + j * PATCH_N];
 }
 
-#define MULTIPLY_ROW(i, value)                                        \
-    sums[i][4 * j] = fma(value, b.s0, sums[i][4 * j]);                \
-    sums[i][4 * j + 1] = fma(value, b.s1, sums[i][4 * j + 1]);        \
-    sums[i][4 * j + 2] = fma(value, b.s2, sums[i][4 * j + 2]);        \
+#define MULTIPLY_ROW(i, value)                                 \
+    sums[i][4 * j] = fma(value, b.s0, sums[i][4 * j]);         \
+    sums[i][4 * j + 1] = fma(value, b.s1, sums[i][4 * j + 1]); \
+    sums[i][4 * j + 2] = fma(value, b.s2, sums[i][4 * j + 2]); \
     sums[i][4 * j + 3] = fma(value, b.s3, sums[i][4 * j + 3])
 
 void multiply(const Fragment *fragment, real sums[ITEM_M][ITEM_N]) {

@@ -105,9 +105,8 @@ void mma(float c[4], const uint a0, const uint a1, const uint a2, const uint a3,
 #endif
 
 // What a work-item feeds of a tile of A or B: `count` rows or columns, four elements of the depth each.
-#define READ_FED(fed, count, tile, start, depth, ELEMENT)                                    \
-    for (int v = 0; v < (count); v += 4)                                                     \
-        READ_FED_BLOCK(fed, tile, (start) + v * 8, depth, v, ELEMENT)
+#define READ_FED(fed, count, tile, start, depth, ELEMENT) \
+    for (int v = 0; v < (count); v += 4) READ_FED_BLOCK(fed, tile, (start) + v * 8, depth, v, ELEMENT)
 
 #if DEPTH_INNER
 #define READ_FED_BLOCK(fed, tile, at, depth, v, ELEMENT)                                     \
@@ -119,19 +118,19 @@ void mma(float c[4], const uint a0, const uint a1, const uint a2, const uint a3,
         fed[(v) + e][3] = row.s3;                                                            \
     }
 #else
-#define READ_FED_BLOCK(fed, tile, at, depth, v, ELEMENT)                                     \
-    _Pragma("unroll") for (int e = 0; e < 4; e++) {                                          \
-        const float4 row = *(local const float4 *)((tile) + ELEMENT((depth) + 4 * e, at));   \
-        fed[v][e] = row.s0;                                                                  \
-        fed[(v) + 1][e] = row.s1;                                                            \
-        fed[(v) + 2][e] = row.s2;                                                            \
-        fed[(v) + 3][e] = row.s3;                                                            \
+#define READ_FED_BLOCK(fed, tile, at, depth, v, ELEMENT)                                   \
+    _Pragma("unroll") for (int e = 0; e < 4; e++) {                                        \
+        const float4 row = *(local const float4 *)((tile) + ELEMENT((depth) + 4 * e, at)); \
+        fed[v][e] = row.s0;                                                                \
+        fed[(v) + 1][e] = row.s1;                                                          \
+        fed[(v) + 2][e] = row.s2;                                                          \
+        fed[(v) + 3][e] = row.s3;                                                          \
     }
 #endif
 
 // Adds the product of one step's tiles to the sums.
 IN_PLACE void multiply_tiles(const Place *place, local const realv *a_tile, local const realv *b_tile,
-                    real sums[ITEM_M][ITEM_N] TAKE_OPERANDS) {
+                             real sums[ITEM_M][ITEM_N] TAKE_OPERANDS) {
     local const float *a = (local const float *)a_tile, *b = (local const float *)b_tile;
     float rows[ITEM_M][4], columns[ITEM_N / 2][4];
     _Pragma("unroll") READ_FED(columns, ITEM_N / 2, b, place->fed_n, place->depth, B_ELEMENT);
@@ -168,9 +167,8 @@ IN_PLACE void multiply_tiles(const Place *place, local const realv *a_tile, loca
 #else
                 a_high[e][k] = high_of(rows[i + e][k]);
 #endif
-#define MMA_ROW(a, b)                                                                            \
-    MMA_LOOP for (int k = 0; k < 4; k += 2)                                                      \
-    MMA_LOOP for (int j = 0; j < ITEM_N / 2; j++)                                                \
+#define MMA_ROW(a, b)                                                                     \
+    MMA_LOOP for (int k = 0; k < 4; k += 2) MMA_LOOP for (int j = 0; j < ITEM_N / 2; j++) \
         mma(c[j], a[0][k], a[1][k], a[0][k + 1], a[1][k + 1], b[j][k], b[j][k + 1] PASS_OPERANDS)
 #if OPERANDS == FLOAT32
         uint a_low[2][4];

@@ -91,86 +91,83 @@ void wgmma(float *sums, const uint *b, const TileAddress address, const int slic
 #define MICRO_LOCALS
 // The instruction with numbers of operands: sums, what work-items feed, the address of the tile, and whether there
 // are sums to add to.
-#define FED_PRODUCT(size, sums, a, b, c, d, tile, add) \
+#define FED_PRODUCT(size, sums, a, b, c, d, tile, add)                                            \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
     "k8.f32.tf32.tf32 {" sums "}, {%" a ", %" b ", %" c ", %" d "}, %" tile ", p, 1, 1;}"
-#define WGMMA(s, b, tile, slice, add)                   \
-    asm volatile(PRODUCT_OF(FED_PRODUCT)                \
-                 : ALL_SUMS(s)                          \
+#define WGMMA(s, b, tile, slice, add)                                                                      \
+    asm volatile(PRODUCT_OF(FED_PRODUCT)                                                                   \
+                 : ALL_SUMS(s)                                                                             \
                  : "r"((b)[0]), "r"((b)[1]), "r"((b)[2]), "r"((b)[3]), "l"((tile) + 2 * (slice)), "r"(add) \
                  : "memory")
 #endif
 
 // What a work-item feeds of a tile of B: two columns, of four slices of the depth the elements at t and t + 4.
 #if DEPTH_INNER
-#define READ_FED(fed, tile, place)                                                                              \
-    _Pragma("unroll") for (int c = 0; c < 2; c++) {                                                             \
-        const float4 first = *(local const float4 *)((tile) + B_ELEMENT(4 * (place).depth, (place).fed + c));   \
+#define READ_FED(fed, tile, place)                                                                                  \
+    _Pragma("unroll") for (int c = 0; c < 2; c++) {                                                                 \
+        const float4 first = *(local const float4 *)((tile) + B_ELEMENT(4 * (place).depth, (place).fed + c));       \
         const float4 second = *(local const float4 *)((tile) + B_ELEMENT(16 + 4 * (place).depth, (place).fed + c)); \
-        fed[0][c] = first.s0;                                                                                   \
-        fed[1][c] = first.s1;                                                                                   \
-        fed[2][c] = first.s2;                                                                                   \
-        fed[3][c] = first.s3;                                                                                   \
-        fed[0][2 + c] = second.s0;                                                                              \
-        fed[1][2 + c] = second.s1;                                                                              \
-        fed[2][2 + c] = second.s2;                                                                              \
-        fed[3][2 + c] = second.s3;                                                                              \
+        fed[0][c] = first.s0;                                                                                       \
+        fed[1][c] = first.s1;                                                                                       \
+        fed[2][c] = first.s2;                                                                                       \
+        fed[3][c] = first.s3;                                                                                       \
+        fed[0][2 + c] = second.s0;                                                                                  \
+        fed[1][2 + c] = second.s1;                                                                                  \
+        fed[2][2 + c] = second.s2;                                                                                  \
+        fed[3][2 + c] = second.s3;                                                                                  \
     }
 #else
-#define READ_FED(fed, tile, place)                                                                              \
-    _Pragma("unroll") for (int s = 0; s < 4; s++) {                                                             \
-        const float2 first = *(local const float2 *)((tile) + B_ELEMENT(8 * s + (place).depth, (place).fed));   \
+#define READ_FED(fed, tile, place)                                                                                 \
+    _Pragma("unroll") for (int s = 0; s < 4; s++) {                                                                \
+        const float2 first = *(local const float2 *)((tile) + B_ELEMENT(8 * s + (place).depth, (place).fed));      \
         const float2 second = *(local const float2 *)((tile) + B_ELEMENT(8 * s + 4 + (place).depth, (place).fed)); \
-        fed[s][0] = first.s0;                                                                                   \
-        fed[s][1] = first.s1;                                                                                   \
-        fed[s][2] = second.s0;                                                                                  \
-        fed[s][3] = second.s1;                                                                                  \
+        fed[s][0] = first.s0;                                                                                      \
+        fed[s][1] = first.s1;                                                                                      \
+        fed[s][2] = second.s0;                                                                                     \
+        fed[s][3] = second.s1;                                                                                     \
     }
 #endif
 
 // The products of a step: `fed` is what the work-item feeds, `a_tile` a tile of A, and sums are added to where
 // `summed` is above 0. They run until WGMMA_WAIT; what is fed has been read before.
 #if OPERANDS == TF32
-#define MULTIPLY_FED(sums, fed, a_tile, summed)                                 \
-    uint high[4][4];                                                            \
-    _Pragma("unroll") for (int s = 0; s < 4; s++)                               \
-        _Pragma("unroll") for (int i = 0; i < 4; i++) {                         \
-            high[s][i] = tf32_of(fed[s][i]);                                    \
-        }                                                                       \
-    const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tile));     \
-    WGMMA_BEGIN;                                                                \
-    WGMMA_LOOP                                                                  \
-    for (int s = 0; s < 4; s++) {                                               \
-        const int add = s > 0 || (summed) > 0;                                  \
-        WGMMA(sums, high[s], a_high, s, add);                                   \
-    }                                                                           \
+#define MULTIPLY_FED(sums, fed, a_tile, summed)                                                   \
+    uint high[4][4];                                                                              \
+    _Pragma("unroll") for (int s = 0; s < 4; s++) _Pragma("unroll") for (int i = 0; i < 4; i++) { \
+        high[s][i] = tf32_of(fed[s][i]);                                                          \
+    }                                                                                             \
+    const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tile));                       \
+    WGMMA_BEGIN;                                                                                  \
+    WGMMA_LOOP                                                                                    \
+    for (int s = 0; s < 4; s++) {                                                                 \
+        const int add = s > 0 || (summed) > 0;                                                    \
+        WGMMA(sums, high[s], a_high, s, add);                                                     \
+    }                                                                                             \
     WGMMA_COMMIT
 #else
-#define MULTIPLY_FED(sums, fed, a_tile, summed)                                 \
-    uint high[4][4];                                                            \
-    uint low[4][4];                                                             \
-    _Pragma("unroll") for (int s = 0; s < 4; s++)                               \
-        _Pragma("unroll") for (int i = 0; i < 4; i++) {                         \
-            high[s][i] = high_of(fed[s][i]);                                    \
-            low[s][i] = as_uint(LOW_OF(fed[s][i]));                             \
-        }                                                                       \
-    const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tile));     \
-    const TileAddress a_low = TILE_ADDRESS((local const float *)(a_tile) + A_HALF); \
-    WGMMA_BEGIN;                                                                \
-    WGMMA_LOOP                                                                  \
-    for (int s = 0; s < 4; s++) {                                               \
-        const int add = s > 0 || (summed) > 0;                                  \
-        WGMMA(sums, low[s], a_high, s, add);                                    \
-        WGMMA(sums, high[s], a_low, s, 1);                                      \
-        WGMMA(sums, high[s], a_high, s, 1);                                     \
-    }                                                                           \
+#define MULTIPLY_FED(sums, fed, a_tile, summed)                                                   \
+    uint high[4][4];                                                                              \
+    uint low[4][4];                                                                               \
+    _Pragma("unroll") for (int s = 0; s < 4; s++) _Pragma("unroll") for (int i = 0; i < 4; i++) { \
+        high[s][i] = high_of(fed[s][i]);                                                          \
+        low[s][i] = as_uint(LOW_OF(fed[s][i]));                                                   \
+    }                                                                                             \
+    const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tile));                       \
+    const TileAddress a_low = TILE_ADDRESS((local const float *)(a_tile) + A_HALF);               \
+    WGMMA_BEGIN;                                                                                  \
+    WGMMA_LOOP                                                                                    \
+    for (int s = 0; s < 4; s++) {                                                                 \
+        const int add = s > 0 || (summed) > 0;                                                    \
+        WGMMA(sums, low[s], a_high, s, add);                                                      \
+        WGMMA(sums, high[s], a_low, s, 1);                                                        \
+        WGMMA(sums, high[s], a_high, s, 1);                                                       \
+    }                                                                                             \
     WGMMA_COMMIT
 #endif
 
-#define ADD_SUMS(sums_of_item, sums)                              \
-    _Pragma("unroll") for (int i = 0; i < ITEM_M; i++)            \
-        _Pragma("unroll") for (int j = 0; j < 2; j++)             \
-            sums_of_item[i][j] += sums[i / 2 * 4 + j * 2 + i % 2]
+#define ADD_SUMS(sums_of_item, sums)                                                                 \
+    _Pragma("unroll") for (int i = 0; i < ITEM_M; i++) _Pragma("unroll") for (int j = 0; j < 2; j++) \
+        sums_of_item[i][j] += sums[i / 2 * 4 + j * 2 + i % 2]
 
 // Groups of copies that may still run when a step's tiles have to be there.
 #if A_IMAGES

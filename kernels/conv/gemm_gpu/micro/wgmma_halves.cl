@@ -40,9 +40,9 @@ void WGMMA_TILES(float *sums, const TileAddress a, const TileAddress b, const in
 #endif
 // The instruction with numbers of operands: sums, the addresses of both sides' tiles, and whether there are sums to
 // add to.
-#define TILES_PRODUCT(size, sums, a, b, add, unused_1, unused_2, unused_3) \
-    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
-    "k16.f32." HALVES " {" sums "}, %" a ", %" b ", p, 1, 1, 0, 0;}"
+#define TILES_PRODUCT(size, sums, a, b, add, unused_1, unused_2, unused_3)                                          \
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size "k16.f32." HALVES \
+    " {" sums "}, %" a ", %" b ", p, 1, 1, 0, 0;}"
 // Adds the product of 64 rows of a tile and UNITS_N columns of another one, a slice of 16 of the depth.
 #define WGMMA_TILES(s, a, b, slice)                                       \
     asm volatile(PRODUCT_OF(TILES_PRODUCT)                                \

@@ -21,28 +21,27 @@
 #if OPERANDS == TF32
 #define A_ELEMENTS A_HALF
 #define A_PUT(a, k, m, value) (a)[A_ELEMENT(k, m)] = as_float(tf32_of(value))
-#define A_PUT_DEPTH(a, k, m, value)                                                                             \
-    {                                                                                                           \
-        const float4 put = (value);                                                                             \
-        (a)[A_ELEMENT(k, m) / 4] =                                                                              \
-            as_float4((uint4)(tf32_of(put.s0), tf32_of(put.s1), tf32_of(put.s2), tf32_of(put.s3)));             \
+#define A_PUT_DEPTH(a, k, m, value)                                                                 \
+    {                                                                                               \
+        const float4 put = (value);                                                                 \
+        (a)[A_ELEMENT(k, m) / 4] =                                                                  \
+            as_float4((uint4)(tf32_of(put.s0), tf32_of(put.s1), tf32_of(put.s2), tf32_of(put.s3))); \
     }
 #else
 #define A_ELEMENTS (2 * A_HALF)
-#define A_PUT(a, k, m, value)                                                               \
-    {                                                                                       \
-        const real put = (value);                                                           \
-        (a)[A_ELEMENT(k, m)] = as_float(high_of(put));                                      \
-        (a)[A_HALF + A_ELEMENT(k, m)] = LOW_OF(put);                                        \
+#define A_PUT(a, k, m, value)                          \
+    {                                                  \
+        const real put = (value);                      \
+        (a)[A_ELEMENT(k, m)] = as_float(high_of(put)); \
+        (a)[A_HALF + A_ELEMENT(k, m)] = LOW_OF(put);   \
     }
 // The same for a vector of the depth's neighbours.
-#define A_PUT_DEPTH(a, k, m, value)                                                                     \
-    {                                                                                                   \
-        const float4 put = (value);                                                                     \
-        const float4 high =                                                                             \
-            as_float4((uint4)(high_of(put.s0), high_of(put.s1), high_of(put.s2), high_of(put.s3)));     \
-        (a)[A_ELEMENT(k, m) / 4] = high;                                                                \
-        (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - high;                                               \
+#define A_PUT_DEPTH(a, k, m, value)                                                                                 \
+    {                                                                                                               \
+        const float4 put = (value);                                                                                 \
+        const float4 high = as_float4((uint4)(high_of(put.s0), high_of(put.s1), high_of(put.s2), high_of(put.s3))); \
+        (a)[A_ELEMENT(k, m) / 4] = high;                                                                            \
+        (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - high;                                                           \
     }
 #endif
 

@@ -44,24 +44,18 @@ typedef struct {
 #define SUMS_7 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // PRODUCT_OF calls TEXT with the number of columns, the sums, and the numbers of the operands that follow these.
 #if UNITS_N == 64
-#define ALL_SUMS(s) \
-    SUMS16(s, 0), SUMS16(s, 16)
-#define PRODUCT_OF(TEXT) \
-    TEXT("64", SUMS_0 ", " SUMS_1, \
-             "32", "33", "34", "35", "36", "37")
+#define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16)
+#define PRODUCT_OF(TEXT) TEXT("64", SUMS_0 ", " SUMS_1, "32", "33", "34", "35", "36", "37")
 #elif UNITS_N == 128
-#define ALL_SUMS(s) \
-    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48)
-#define PRODUCT_OF(TEXT) \
-    TEXT("128", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3, \
-             "64", "65", "66", "67", "68", "69")
+#define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48)
+#define PRODUCT_OF(TEXT) TEXT("128", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3, "64", "65", "66", "67", "68", "69")
 #elif UNITS_N == 256
-#define ALL_SUMS(s) \
-    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), \
-    SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96), SUMS16(s, 112)
-#define PRODUCT_OF(TEXT) \
-    TEXT("256", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6 ", " SUMS_7, \
-             "128", "129", "130", "131", "132", "133")
+#define ALL_SUMS(s)                                                                                         \
+    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96), \
+        SUMS16(s, 112)
+#define PRODUCT_OF(TEXT)                                                                                           \
+    TEXT("256", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6 ", " SUMS_7, "128", \
+         "129", "130", "131", "132", "133")
 #endif
 #define WGMMA_WAIT(s) asm volatile("//sm_90a: wgmma.wait_group.sync.aligned 0;" : ALL_SUMS(s)::"memory")
 // A descriptor of a tile: its address, and 1024 bytes from eight rows to the next, with the swizzle of 128 bytes.

@@ -25,8 +25,8 @@ typedef struct {
 
 Pixel pixel_of(const int column, const Target target) {
     const int rest = column / target.pixels_w, image_d = rest / target.pixels_h;
-    const Pixel pixel = {column % target.pixels_w, rest % target.pixels_h, image_d % target.pixels_d,
-                         image_d / target.pixels_d};
+    const Pixel pixel = {
+        column % target.pixels_w, rest % target.pixels_h, image_d % target.pixels_d, image_d / target.pixels_d};
     return pixel;
 }
 
@@ -64,7 +64,8 @@ Destination destination_of(const int column, const int group, const int groups, 
     for (int i = 0; i < COLUMNS_AT_ONCE; i++) {
         to.first[i] = ((long)pixel.image * groups + group) * rows * plane +
                       ((long)(pixel.d * target.stride_d + target.begin_d) * target.size_h + pixel.h * target.stride_h +
-                       target.begin_h) * target.size_w +
+                       target.begin_h) *
+                          target.size_w +
                       pixel.w * target.stride_w + target.begin_w;
         pixel = pixel_after(pixel, target);
     }

@@ -19,12 +19,12 @@
 #define OPEN_STORE
 #define TARGET_TENSORS TENSOR_OF(real, sums)
 #define TAKE_STORE const int matrix, global real *sums  // number of the part's and group's sums
-#define PASS_STORE part * SUMS_OF_PART(groups) + group, OPEN(sums)
+#define PASS_STORE (part) * SUMS_OF_PART(groups) + group, OPEN(sums)
 #else
 #define STORE_PARAMETERS EPILOGUE_PARAMETERS
 #define OPEN_STORE OPEN_EPILOGUE
 #define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
-#define TAKE_STORE                                                                                            \
+#define TAKE_STORE                                                                                             \
     const int groups, const Target grid, global const stored *bias, global stored *target, const int has_bias, \
         const int accumulate TAKE_EPILOGUE
 #define PASS_STORE groups, target, OPEN(bias), OPEN(target), has_bias, accumulate PASS_EPILOGUE
@@ -53,8 +53,8 @@ ALWAYS_INLINE void store_tile(const Place *place, real sums_of_item[ITEM_M][ITEM
             const int row = row_tile + row_of(place, i);
             if (row >= rows) continue;
 #if COLUMNS_AT_ONCE == 4
-            const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2],
-                                      sums_of_item[i][j + 3]);
+            const realv sum =
+                (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2], sums_of_item[i][j + 3]);
 #else
             const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], 0, 0);
 #endif
