@@ -24,8 +24,9 @@ from device_run import DeviceRun, relative_error, torch_milliseconds
 from timing import geometric_mean, keep, problem_lines
 
 from clgraft import core
-from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import builder
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.session.context import Context
 from clgraft.plugins.command_line.bench.cases import group_of
@@ -74,13 +75,13 @@ def forced(tile: Any, parts: int) -> Iterator[None]:
     def choose(product: Any, device: Any, size: int, split: bool = True, only: Any = None) -> Any:
         steps = -(-product.depth // tile.k)
         length = -(-steps // parts)
-        return gpu_gemm_tiles.TileChoice(tile, -(-steps // length) if steps else 1, length)
+        return TileChoice(tile, -(-steps // length) if steps else 1, length)
 
-    usual, gpu_gemm.choose = gpu_gemm.choose, choose
+    usual, builder.choose = builder.choose, choose
     try:
         yield
     finally:
-        gpu_gemm.choose = usual
+        builder.choose = usual
 
 
 def tile_table(context: Context, problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> list[dict]:
@@ -166,7 +167,7 @@ def main() -> int:
                 peer_error = float((peers[layout]().double() - exact).norm() / exact.norm())
                 rate = problem.flops / 1e9
                 print(
-                    f"{label:24} {direction:15} {run.algorithm:9} {ours:7.3f} {rate / ours:5.1f}  cudnn {cudnn:7.3f} "
+                    f"{label:24} {direction:15} {run.algorithm:15} {ours:7.3f} {rate / ours:5.1f}  cudnn {cudnn:7.3f} "
                     f"{rate / cudnn:5.1f} {cudnn / ours:5.2f}x  error {error:.1e} {peer_error:.1e}  {layout}",
                     flush=True,
                 )

@@ -125,7 +125,7 @@ FAULTS = {
         DIRECT % "backward_data",
     ),
     "bias of the neighbour": (
-        "conv/gemm_gpu/target.cl",
+        "conv/gemm_gpu/store/target.cl",
         "if (accumulate) sum += LOAD(target, at);",
         "",
         CONV_GPU % "forward",

@@ -39,7 +39,7 @@ typedef struct {
 } PhaseTaps;
 #endif
 
-// All phases of a strided backward data; see conv/gemm_gpu/phases.cl.
+// All phases of a strided backward data; see conv/gemm_gpu/loaders/phases.cl.
 #ifdef PHASE_GRID_FIELDS
 typedef struct {
     PHASE_GRID_FIELDS

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
-from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts, rows, serves
+from clgraft.core.operators.conv.gemm_gpu import builder
+from clgraft.core.operators.conv.gemm_gpu.gemm import PORTABLE as GPU_GEMM
+from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
+from clgraft.core.operators.conv.gemm_gpu.tiles import rows
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
@@ -36,7 +39,7 @@ FIVES = {
 
 
 def an_h200() -> DeviceInfo:
-    """Return what clgraft knows of an H200, but for its check of halo tiles."""
+    """Return what clgraft knows of an H200."""
     return replace(
         core.context().device,
         device_class="nvidia",
@@ -48,11 +51,11 @@ def an_h200() -> DeviceInfo:
     )
 
 
-def forced_choice(product: ProductShape, tile: GroupTile, parts: int) -> TileChoice:
+def forced_choice(product: ProductShape, tile: Tile, parts: int) -> TileChoice:
     """Return the choice of a tile and a number of parts of the depth, whatever the device and the estimates say."""
-    _, pieces, steps = counts(product, tile)
+    _, pieces = tile.counts(product)
     length = ceil_div(pieces, parts)
-    return TileChoice(tile, ceil_div(pieces, length) if pieces else 1, length * steps)
+    return TileChoice(tile, ceil_div(pieces, length) if pieces else 1, length)
 
 
 def force_choices(monkeypatch: pytest.MonkeyPatch) -> list:
@@ -61,10 +64,10 @@ def force_choices(monkeypatch: pytest.MonkeyPatch) -> list:
 
     def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
         tile, *parts = wanted
-        assert serves(tile, product)
+        assert tile.serves(product)
         return forced_choice(product, tile, *(parts or [1]))
 
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    monkeypatch.setattr(builder, "choose", choose)
     return wanted
 
 
@@ -227,16 +230,16 @@ def products_of(problem: core.ConvProblem, monkeypatch: pytest.MonkeyPatch) -> l
         products.append(product)
         return forced_choice(product, rows("gpu", 4)[0], 1)
 
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    monkeypatch.setattr(builder, "choose", choose)
     context = Context.on(None)
-    gpu_gemm.plan(problem, context.planner)
+    GPU_GEMM.plan(problem, context.planner)
     return products
 
 
 def expect_what_follows(problem: FusedProblem) -> None:
     """Expect what a fused problem makes of whole numbers that the GEMM of GPUs multiplies."""
     context = Context.on(None)
-    launches = gpu_gemm.plan(problem.base, context.planner, epilogue=problem.epilogue)
+    launches = GPU_GEMM.plan(problem.base, context.planner, epilogue=problem.epilogue)
     rng, scalars = np.random.default_rng(3), problem.trial_scalars()
     arrays = {
         name: rng.integers(-9, 10, np.shape(array)).astype(problem.dtype) for name, array in problem.sample(rng).items()

@@ -14,7 +14,8 @@ from clgraft.core.operators.conv.fft import costs
 from clgraft.core.operators.conv.fft import gpu as gpu_fft
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu import transformed
-from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
+from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape
 from clgraft.core.runtime.toolchains.nvidia import units_of
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (

@@ -10,9 +10,13 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import builder, wgmma
+from clgraft.core.operators.conv.gemm_gpu import product as gpu_gemm_product
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
-from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
+from clgraft.core.operators.conv.gemm_gpu.gemm import PORTABLE as GPU_GEMM
+from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
+from clgraft.core.operators.conv.gemm_gpu.stream import STREAM
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape
 from clgraft.core.runtime.toolchains.nvidia import HOPPER_LOCAL_MEMORY
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, forced_choice, random_arrays
@@ -21,11 +25,11 @@ from tests.problem_sets import problem_lines
 LINES = problem_lines("conv")
 CLASSES = ("nvidia", "amd", "intel-gpu", "mali", "gpu")
 TILES = {
-    " ".join(map(str, (tile.bytes * 8, *tile.defines().values()))): tile
+    " ".join(map(str, (tile.bytes * 8, *tile.form.words, *tile.defines().values()))): tile
     for device_class in CLASSES
     for size in (4, 8)
     for tile in gpu_gemm_tiles.rows(device_class, size)
-    if not tile.stream
+    if tile.form is not STREAM
 }
 
 
@@ -46,7 +50,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
         tile, parts = wanted
         return forced_choice(product, tile, parts)
 
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    monkeypatch.setattr(builder, "choose", choose)
     yield wanted
 
 
@@ -88,7 +92,7 @@ PHASES = (
 @pytest.mark.parametrize("text", PHASES)
 def test_all_phases_of_a_stride_in_one_launch(text: str) -> None:
     problem = core.parse(text).with_direction("backward_data")
-    names = [launch.kernel.function_name for launch in gpu_gemm.plan(problem, core.context()).launches]
+    names = [launch.kernel.function_name for launch in GPU_GEMM.plan(problem, core.context()).launches]
     assert names == ["conv_pack_weights", "conv_gemm"]
     check(core.context(), problem, "gpu_gemm")
     check(core.context(), problem, "gpu_gemm", accumulate=True, seed=3)
@@ -103,10 +107,10 @@ def test_few_tiles_of_phases_suit_the_deepest(units: int, depths: list[int], mon
 
     def choose(product: ProductShape, *arguments: object) -> TileChoice:
         asked.append(product.depth)
-        return gpu_gemm_tiles.choose(product, *arguments)
+        return gpu_gemm_product.choose(product, *arguments)
 
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
-    gpu_gemm.plan(core.parse("conv backward_data n2 ic16 ih8 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1"), context)
+    monkeypatch.setattr(builder, "choose", choose)
+    GPU_GEMM.plan(core.parse("conv backward_data n2 ic16 ih8 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1"), context)
     assert asked == depths
 
 
@@ -152,7 +156,7 @@ def test_random_problems(seed: int, wide_device: Context) -> None:
 
 def test_a_wide_device_splits_the_depth(wide_device: Context) -> None:
     problem = core.parse(LINES["deep"])
-    names = [launch.kernel.function_name for launch in gpu_gemm.plan(problem, wide_device).launches]
+    names = [launch.kernel.function_name for launch in GPU_GEMM.plan(problem, wide_device).launches]
     assert names == ["conv_pack_weights", "conv_gemm", "conv_sum"]
 
 
@@ -160,7 +164,7 @@ def test_a_wide_device_splits_the_depth(wide_device: Context) -> None:
 def test_phases_that_split_a_long_depth(kernel: str, wide_device: Context) -> None:
     """Phases without a tap have no product then, those with few taps one in a single part."""
     problem = core.parse(f"conv backward_data n2 ic6 ih9 iw7 oc1536 {kernel} sh2 sw2")
-    names = [launch.kernel.function_name for launch in gpu_gemm.plan(problem, wide_device).launches]
+    names = [launch.kernel.function_name for launch in GPU_GEMM.plan(problem, wide_device).launches]
     assert names.count("conv_sum") == 4
     assert names.count("conv_gemm") == (1 if kernel == "kh1 kw1" else 4)
     check(wide_device, problem, "gpu_gemm")
@@ -196,18 +200,19 @@ def test_nan_stays_where_it_belongs(direction: str) -> None:
 def test_tiles_fit_their_kernels() -> None:
     for tile in TILES.values():
         assert tile.m % (tile.item_m * tile.patch_m) == 0 == tile.n % (tile.item_n * tile.patch_n), tile
-        assert tile.threads <= (384 if tile.micro == "wgmma" else 256), tile
-        assert tile.local_bytes <= (HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else 48 * 1024), tile
+        hopper = tile.form is wgmma.WGMMA
+        assert tile.threads <= (384 if hopper else 256), tile
+        assert tile.local_bytes <= (HOPPER_LOCAL_MEMORY if hopper else 48 * 1024), tile
 
 
 def test_choice_respects_the_device() -> None:
     device = replace(core.context().device, device_class="nvidia", has_wgmma=False)
     device = replace(device, local_memory=20 * 1024, max_work_group_size=128)
-    chosen = gpu_gemm_tiles.choose(ProductShape(512, 10000, 512, 1), device, 4)
+    chosen = gpu_gemm_product.choose(ProductShape(512, 10000, 512, 1), device, 4)
     assert chosen.tile.threads <= 128
     assert chosen.tile.local_bytes <= 20 * 1024
     with pytest.raises(Declined, match="no tile"):
-        gpu_gemm_tiles.choose(ProductShape(512, 10000, 512, 1), replace(device, local_memory=1024), 4)
+        gpu_gemm_product.choose(ProductShape(512, 10000, 512, 1), replace(device, local_memory=1024), 4)
 
 
 @pytest.mark.parametrize(
@@ -221,4 +226,4 @@ def test_choice_respects_the_device() -> None:
 )
 def test_declines_what_32_bits_cannot_count(text: str) -> None:
     with pytest.raises(Declined):
-        gpu_gemm.plan(core.parse(text), core.context())
+        GPU_GEMM.plan(core.parse(text), core.context())

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.errors import ArgumentError, BuildError
-from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.errors import ArgumentError, BuildError, Declined
+from clgraft.core.operators.conv.gemm_gpu import builder, wgmma
+from clgraft.core.operators.conv.gemm_gpu import product as gpu_gemm_product
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
-from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
+from clgraft.core.operators.conv.gemm_gpu.gemm import IMPLEMENTATIONS, PORTABLE
+from clgraft.core.operators.conv.gemm_gpu.mma import MMA
+from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
+from clgraft.core.operators.conv.gemm_gpu.stream import STREAM
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
+from clgraft.core.operators.conv.gemm_gpu.wgmma import WGMMA
 from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains import nvidia
@@ -20,10 +26,10 @@ from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, an_h200, check, forced_choice, random_arrays, reference
 
 ROWS, TF32_ROWS = (
-    tuple(tile for tile in gpu_gemm_tiles.rows(name, 4) if not (tile.stream or tile.filters))
+    tuple(tile for tile in gpu_gemm_tiles.rows(name, 4) if tile.form is not STREAM)
     for name in ("nvidia", "nvidia:tf32")
 )
-SMALLEST = {micro: min((t for t in ROWS if t.micro == micro), key=lambda t: t.m * t.n) for micro in ("mma", "wgmma")}
+SMALLEST = {form.kernel: min((t for t in ROWS if t.form is form), key=lambda t: t.m * t.n) for form in (MMA, WGMMA)}
 PROBLEMS = (
     "conv forward f16 n2 ic8 ih7 iw9 oc21 kh3 kw3 ph1 pw1 b1",
     "conv forward n3 ic64 iw29 oc70 kw3 sw2 pw3 dw2",
@@ -43,7 +49,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
         tile, parts = wanted
         return forced_choice(product, tile, parts if split else 1)
 
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    monkeypatch.setattr(builder, "choose", choose)
     yield wanted
 
 
@@ -56,7 +62,7 @@ def test_matches_float64(text: str, micro: str, forced: list) -> None:
     check(Context.on(None), core.parse(text), "gpu_gemm", accumulate=parts == 2, seed=3)
 
 
-LARGEST = max((tile for tile in ROWS if tile.micro == "wgmma"), key=lambda tile: tile.m * tile.n)
+LARGEST = max((tile for tile in ROWS if tile.form is WGMMA), key=lambda tile: tile.m * tile.n)
 ONE_TAP = (
     "conv forward g2 n3 ic64 ih2 iw6 oc140 kh1 kw1 b1",
     "conv forward n1 ic192 iw300 oc70 kw1",
@@ -73,9 +79,9 @@ FILTERS = (
 )
 
 
-@pytest.mark.parametrize("tile", [ROWS[0], SMALLEST["mma"], LARGEST], ids=lambda tile: tile.name)
+@pytest.mark.parametrize("tile", [ROWS[0], SMALLEST[MMA.kernel], LARGEST], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("text", ONE_TAP + FILTERS)
-def test_vectors_of_pixels(text: str, tile: GroupTile, forced: list) -> None:
+def test_vectors_of_pixels(text: str, tile: Tile, forced: list) -> None:
     """Kernels of one tap, whole and in parts of one, two and more steps."""
     parts = 1 + (ONE_TAP + FILTERS).index(text) % 2
     forced[:] = tile, parts
@@ -106,7 +112,7 @@ def test_the_largest_tile(text: str, forced: list) -> None:
 
 
 @pytest.mark.parametrize("tile", TF32_ROWS, ids=lambda tile: tile.name)
-def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None:
+def test_tf32_rounds_operands_and_says_so(tile: Tile, forced: list) -> None:
     """Products of operands with 11 bits: far more than float32's error, and as much as theirs at most."""
     forced[:] = tile, 1
     context = Context.on(None)
@@ -115,8 +121,6 @@ def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None
         "conv backward_filter n3 ic20 ih8 iw9 oc33 kh1 kw2 sw2 pw1",
     ):
         problem = core.parse(text)
-        if (tile.taps or tile.halo) and problem.direction == "backward_filter":
-            continue
         arrays = random_arrays(problem)
         plan = context.plan(problem, algorithm="gpu_gemm")
         assert plan.precision == "tf32"
@@ -135,10 +139,10 @@ def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None
 @pytest.mark.parametrize("most", [0, 2**13])
 def test_sums_of_tf32_leave_the_units_now_and_then(most: int, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     """After 16 steps, or at the end of a moderate depth; 20 steps here, of whole numbers that are exact."""
-    monkeypatch.setattr(gpu_gemm, "SUMMED_DEPTH", most)
-    forced[:] = min((tile for tile in TF32_ROWS if tile.micro == "wgmma" and not tile.halo), key=lambda tile: tile.m), 1
+    monkeypatch.setattr(wgmma, "SUMMED_DEPTH", most)
+    forced[:] = min((tile for tile in TF32_ROWS if tile.form is WGMMA), key=lambda tile: tile.m), 1
     context, problem = Context.on(None), core.parse("conv forward n1 ic640 iw12 oc9 kw1")
-    launch = gpu_gemm.plan(problem, context.planner).launches[-1]
+    launch = PORTABLE.plan(problem, context.planner).launches[-1]
     assert ("#define PROMOTE 0" in launch.kernel.source) == bool(most)
     rng = np.random.default_rng(0)
     x, w = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((1, 640, 12), (9, 640, 1)))
@@ -150,7 +154,7 @@ def test_sums_of_tf32_leave_the_units_now_and_then(most: int, forced: list, monk
 @pytest.mark.parametrize("micro", SMALLEST)
 @pytest.mark.parametrize("tf32", [False, True])
 def test_nan_and_the_largest_numbers(micro: str, tf32: bool, forced: list) -> None:
-    forced[:] = replace(SMALLEST[micro], tf32=tf32), 1
+    forced[:] = replace(SMALLEST[micro], operands="tf32" if tf32 else "float32"), 1
     plan = Context.on(None).plan(core.parse("conv forward n1 ic32 iw6 oc5 kw1"), algorithm="gpu_gemm")
     x, w = np.zeros((1, 32, 6), np.float32), np.zeros((5, 32, 1), np.float32)
     x[0, 3], w[:, 3] = 1, 1
@@ -174,20 +178,66 @@ def test_devices_get_what_they_have() -> None:
         max_work_group_size=1024,
     )
 
-    def micros(**values: object) -> set[str]:
-        return {tile.micro for tile in gpu_gemm_tiles.candidates(replace(device, **values), 4)}
+    def forms(**values: object) -> set[str]:
+        return {tile.form.name for tile in gpu_gemm_tiles.candidates(replace(device, **values), 4)}
 
-    assert micros(**nvidia.units_of(70)) == {"fma"}
-    assert micros(**nvidia.units_of(80)) == {"fma", "mma"}
-    assert micros(**nvidia.units_of(90), has_wgmma=True) == {"fma", "wgmma"}
+    assert forms(**nvidia.units_of(70)) == {"gpu_gemm"}
+    assert forms(**nvidia.units_of(80)) == {"gpu_gemm", "gpu_gemm_mma"}
+    hopper = {"gpu_gemm", "gpu_gemm_wgmma", "gpu_gemm_stream"}
+    assert forms(**nvidia.units_of(90), has_wgmma=True) == hopper
     # three products are not faster than one of the other units there
-    assert micros(**nvidia.units_of(90)) == micros(**nvidia.units_of(86)) == {"fma"}
+    assert forms(**nvidia.units_of(90)) == forms(**nvidia.units_of(86)) == {"gpu_gemm"}
 
 
 def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
     """Its sums are too few to hide how operands are split."""
-    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 27, 1, 3), an_h200(), 4).tile.micro == "fma"
-    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 1152, 1, 128), an_h200(), 4).tile.micro == "wgmma"
+    assert gpu_gemm_product.choose(ProductShape(128, 50000, 27, 1, 3), an_h200(), 4).tile.form is PORTABLE.form
+    assert gpu_gemm_product.choose(ProductShape(128, 50000, 1152, 1, 128), an_h200(), 4).tile.form is WGMMA
+
+
+FORMS = {
+    "conv forward n64 ic64 ih56 iw56 oc256 kh1 kw1": "gpu_gemm_stream",
+    "conv forward n64 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": "gpu_gemm_wgmma",
+    "conv backward_data n64 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": "gpu_gemm_wgmma",
+    "conv forward n64 ic3 ih224 iw224 oc64 kh3 kw3 ph1 pw1": "gpu_gemm",
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_one_form_takes_a_problem_and_the_others_leave_it(text: str) -> None:
+    """The last implementation plans the same, whose name stands for all of them."""
+    context, problem = Context.on(None), core.parse(text)
+    context.device = an_h200()
+    served = {}
+    for implementation in IMPLEMENTATIONS:
+        try:
+            served[implementation.NAME] = implementation.plan(problem, context.planner)
+        except Declined:
+            assert implementation is not PORTABLE
+    assert next(iter(served)) == FORMS[text]
+    keys = {name: [launch.kernel.key for launch in launches.launches] for name, launches in served.items()}
+    assert len(served) == (1 if FORMS[text] == PORTABLE.NAME else 2)
+    assert keys[FORMS[text]] == keys[PORTABLE.NAME]
+
+
+def test_tiles_of_all_forms_are_settings_of_the_last() -> None:
+    """Rows of databases name them by it; each form lists its own."""
+    context, problem = Context.on(None), core.parse(next(iter(FORMS)))
+    context.device = an_h200()
+    listed = {
+        each: [settings for settings in each.candidates(problem, context.planner) if settings]
+        for each in IMPLEMENTATIONS
+    }
+    for implementation, found in listed.items():
+        for settings in found[:1]:
+            for planned in (implementation, PORTABLE):
+                launches = planned.plan(problem, context.planner, settings).launches
+                assert implementation.form.kernel in [launch.kernel.function_name for launch in launches]
+    (stream, *_), (own, *_) = listed[IMPLEMENTATIONS[0]], listed[IMPLEMENTATIONS[1]]
+    with pytest.raises(Declined):
+        IMPLEMENTATIONS[1].plan(problem, context.planner, stream)
+    with pytest.raises(Declined):
+        IMPLEMENTATIONS[0].plan(problem, context.planner, own)
 
 
 # products of dense layers and 1x1 convolutions, and the fastest tile and number of parts on an H200
@@ -207,26 +257,19 @@ MEASURED = {
 
 @pytest.mark.parametrize("product", MEASURED, ids=str)
 def test_the_model_chooses_what_was_fastest(product: ProductShape) -> None:
-    choice = gpu_gemm_tiles.choose(product, an_h200(), 4)
+    choice = gpu_gemm_product.choose(product, an_h200(), 4)
     assert (choice.tile.name, choice.parts) == MEASURED[product]
-
-
-def test_a_tile_for_several_taps_serves_no_other_products() -> None:
-    (tile,) = (tile for tile in TF32_ROWS if tile.taps)
-    assert gpu_gemm_tiles.serves(tile, ProductShape(128, 50000, 1152, 1, 128))
-    for depth, channels in ((1024, 1024), (360, 40), (50000, 0)):  # one tap, mixed steps, pixels
-        assert not gpu_gemm_tiles.serves(tile, ProductShape(128, 50000, depth, 1, channels))
 
 
 def test_tf32_has_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     device = core.context().device
     device = replace(device, device_class="nvidia", **nvidia.units_of(86), has_wgmma=False, local_memory=48 * 1024)
     monkeypatch.delenv("CLGRAFT_PRECISION", raising=False)
-    assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(device, 4))
+    assert not any(tile.precision for tile in gpu_gemm_tiles.candidates(device, 4))
     monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
-    assert {tile.micro for tile in gpu_gemm_tiles.candidates(device, 4) if tile.tf32} == {"mma"}
-    assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(replace(device, device_class="amd"), 4))
-    assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(device, 8))
+    assert {tile.form for tile in gpu_gemm_tiles.candidates(device, 4) if tile.precision} == {MMA}
+    assert not any(tile.precision for tile in gpu_gemm_tiles.candidates(replace(device, device_class="amd"), 4))
+    assert not any(tile.precision for tile in gpu_gemm_tiles.candidates(device, 8))
     names = [tile.name for tile in gpu_gemm_tiles.candidates(device, 4)]
     assert len(names) == len(set(names))
 
@@ -253,13 +296,13 @@ def test_hoppers_units_are_checked(from_tiles: bool, monkeypatch: pytest.MonkeyP
     assert not probes.works(context, nvidia.wgmma_probe(context.device, from_tiles))  # it does not build
 
 
-def test_halo_tiles_need_a_check_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
-    device = replace(core.context().device, device_class="nvidia", **nvidia.units_of(90), max_work_group_size=1024)
-    for from_tiles in (False, True):
-        able = replace(device, has_wgmma=True, has_wgmma_from_tiles=from_tiles)
-        assert any(tile.halo for tile in gpu_gemm_tiles.candidates(able, 4)) == from_tiles
-        assert any(tile.micro == "wgmma" and not tile.halo for tile in gpu_gemm_tiles.candidates(able, 4))
+def test_hoppers_units_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both operands from local memory, as with float16."""
+    context = core.context()
+    monkeypatch.setattr(probes, "_known", {})
+    monkeypatch.setenv("CLGRAFT_CACHE", "off")
+    monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "OPERANDS": 4})
+    assert probes.works(context, nvidia.wgmma_probe(context.device, from_tiles=True))
 
 
 def test_ptx_gets_its_instructions() -> None:

@@ -12,15 +12,11 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.stream import streams
-from clgraft.core.operators.conv.gemm_gpu.tiles import (
-    GroupTile,
-    ProductShape,
-    choose,
-    insist,
-    rows,
-    serves,
-)
+from clgraft.core.operators.conv.gemm_gpu.product import choose, insist
+from clgraft.core.operators.conv.gemm_gpu.stream import STREAM
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
+from clgraft.core.operators.conv.gemm_gpu.tiles import rows
+from clgraft.core.operators.conv.gemm_gpu.wgmma import WGMMA
 from clgraft.core.runtime.toolchains.nvidia import HOPPER_LOCAL_MEMORY, units_of
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
@@ -37,7 +33,7 @@ from tests.core.conv_checks import (
 )
 from tests.core.test_epilogues import BOTH
 
-WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
+ROW = next(tile for tile in rows("nvidia:tf32", 4) if tile.form is WGMMA)
 # problem: rows and pixels of a tile
 PROBLEMS = {
     "conv forward n3 ic64 ih4 iw5 oc70 kh1 kw1 b1": (64, 64),
@@ -53,8 +49,8 @@ MORE = {
 }
 
 
-def tile_of(m: int, n: int, tf32: bool = True) -> GroupTile:
-    return replace(WGMMA, m=m, n=n, item_m=m // 4, stream=True, taps=False, tf32=tf32)
+def tile_of(m: int, n: int, tf32: bool = True) -> Tile:
+    return replace(ROW, m=m, n=n, item_m=m // 4, form=STREAM, operands="tf32" if tf32 else "float32")
 
 
 @pytest.fixture
@@ -134,17 +130,18 @@ def test_operands_are_rounded_to_the_nearest(direction: str, forced: list) -> No
 )
 def test_other_problems_are_left_to_other_tiles(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     products = products_of(core.parse(text), monkeypatch)
-    assert products and not any(serves(tile_of(64, 64), product) for product in products)
+    assert products and not any(tile_of(64, 64).serves(product) for product in products)
 
 
 def test_rows_fit_the_kernel() -> None:
-    tiles = [tile for name in ("nvidia", "nvidia:tf32") for tile in rows(name, 4) if tile.stream]
+    tiles = [tile for name in ("nvidia", "nvidia:tf32") for tile in rows(name, 4) if tile.form is STREAM]
     assert len(tiles) == 10
     for tile in tiles:
-        assert tile.m == 4 * tile.item_m and tile.item_n == 2 and tile.micro == "wgmma", tile
+        assert tile.m == 4 * tile.item_m and tile.item_n == 2, tile
         assert tile.threads <= 512, tile
         assert tile.local_bytes <= HOPPER_LOCAL_MEMORY, tile
-        assert any(streams(tile, 64, depth) for depth in (64, 128, 256)), tile
+        products = [ProductShape(64, 4096, depth, 1, depth, one_tap=True) for depth in (64, 128, 256)]
+        assert any(tile.serves(product) for product in products), tile
 
 
 @pytest.mark.parametrize("mode", ["float32", "tf32"])
@@ -162,12 +159,12 @@ def test_few_weights_choose_it(
     device = replace(
         core.context().device,
         **{"device_class": "nvidia", "compute_units": 132, "max_work_group_size": 1024, **units_of(90)},
-        **{"local_memory": 48 * 1024, "has_wgmma": True, "has_wgmma_from_tiles": True},
+        **{"local_memory": 48 * 1024, "has_wgmma": True},
     )
     product = ProductShape(rows_, pixels, depth, 1, depth, one_tap=True)
     chosen = choose(product, device, 4)
-    assert chosen.tile.stream == expected
-    assert not choose(replace(product, one_tap=False), device, 4).tile.stream
+    assert (chosen.tile.form is STREAM) == expected
+    assert choose(replace(product, one_tap=False), device, 4).tile.form is not STREAM
     if expected:
         with pytest.raises(Declined):
             insist(product, device, 4, chosen.tile.name, 2)

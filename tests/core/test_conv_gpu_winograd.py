@@ -14,7 +14,9 @@ from clgraft.core.graph import parse_graph
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu import transformed
-from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
+from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
+from clgraft.core.operators.conv.gemm_gpu.stream import STREAM
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape
 from clgraft.core.operators.conv.winograd_gpu import costs
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
 from clgraft.core.runtime.toolchains.nvidia import units_of
@@ -122,7 +124,7 @@ TILES = {
     f"{device_class}-{tile.name}": tile
     for device_class in ("nvidia", "amd", "intel-gpu", "mali", "gpu")
     for tile in gpu_gemm_tiles.rows(device_class, 4)
-    if not tile.stream
+    if tile.form is not STREAM
 }
 
 
@@ -275,10 +277,10 @@ def test_products_keep_float32_accuracy(direction: str, monkeypatch: pytest.Monk
         local_memory=48 * 1024,
     )
     problem = core.parse("conv n64 ic128 ih28 iw28 oc128 kh3 kw3 ph1 pw1").with_direction(direction)
-    rounding = [tile.name for tile in gpu_gemm_tiles.candidates(context.device, 4) if tile.tf32]
+    rounding = [tile.name for tile in gpu_gemm_tiles.candidates(context.device, 4) if tile.precision]
     assert rounding
     shape = costs.Shape.of(problem, 4)
-    assert not costs.choose_product(shape, shape.tiles, context.device).tile.tf32
+    assert not costs.choose_product(shape, shape.tiles, context.device).tile.precision
     searched = {settings.get("product") for settings in gpu_winograd.candidates(problem, context)}
     assert not searched & set(rounding)
     with pytest.raises(Declined, match="TF32"):

@@ -107,7 +107,9 @@ def test_gpus_prefer_it_where_tiles_are_full() -> None:
     assert (
         context.choose(gradient("conv n8 ic3 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm == "few_channels_gpu"
     )
-    assert context.choose(gradient("conv n8 ic16 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm == "gpu_gemm"
+    assert context.choose(gradient("conv n8 ic16 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm.startswith(
+        "gpu_gemm"
+    )
     for text in ("conv g32 n8 ic128 ih28 iw28 oc128 kh3 kw3 ph1 pw1", "conv n8 ic16 ih64 iw64 oc3 kh3 kw3 ph1 pw1"):
         assert context.choose(core.parse(text)).algorithm == "few_channels_gpu"
     assert context.choose(core.parse("conv n8 ic16 ih64 iw64 oc16 kh3 kw3 ph1 pw1")).algorithm != "few_channels_gpu"

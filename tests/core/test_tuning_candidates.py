@@ -11,7 +11,8 @@ from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv import few_channels_gpu
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
-from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu.gemm import PARTS
+from clgraft.core.operators.conv.gemm_gpu.gemm import PORTABLE as GPU_GEMM
 from clgraft.core.tuning import Choice
 from clgraft.core.tuning.search import choices
 from clgraft.core.tuning.trial import Trial
@@ -137,10 +138,10 @@ def test_parts_of_the_gpus_convolution(context, direction):
     """Tiles as settings are those of `test_conv_gpu_gemm`; here one of them with every number of parts."""
     for name in ("3x3-many-channels", "3x3-stride-2", "groups-2"):
         problem = core.parse(LINES[name]).with_direction(direction)
-        listed = [Choice.of("gpu_gemm", settings) for settings in gpu_gemm.candidates(problem, context)]
+        listed = [Choice.of("gpu_gemm", settings) for settings in GPU_GEMM.candidates(problem, context)]
         tile = dict(listed[1].settings)["tile"]
         some = [choice for choice in listed if dict(choice.settings).get("tile", tile) == tile]
-        assert len(some) == len(gpu_gemm.PARTS) + 1
+        assert len(some) == len(PARTS) + 1
         assert prove(context, problem, some) == len(some)
 
 

@@ -37,7 +37,7 @@ register(
         few_channels_gpu,
         gpu_fft,
         gpu_winograd,
-        gpu_gemm,
+        *gpu_gemm.IMPLEMENTATIONS,
         direct,
     ),
 )

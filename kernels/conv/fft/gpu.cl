@@ -2,7 +2,7 @@
 //
 // A tile of SIDE x SIDE elements of the source gives `step` outputs along an axis, the others would meet its opposite
 // edge (overlap-save). Each point of the transforms is a product of complex matrices, conjugate(u) * v for u of A and v
-// of B. It is computed as one of real matrices, by the conv_gemm of conv/gemm_gpu/gemm.cl, whose depth has real and
+// of B. It is computed as one of real matrices, by the kernels of conv/gemm_gpu/product.cl, whose depth has real and
 // imaginary parts: (Re u, Im u) times (Re v, Im v) is the real part. One operand also has twins, (Im, -Re), which give
 // the imaginary part, where they are A's the negative one. Twins are not in memory: the product makes them.
 //

@@ -1,9 +1,14 @@
 // The product of forward and backward data of kernels of one tap, stride 1 and no padding on Hopper's matrix units, by
 // work-groups that walk over tiles of pixels and keep copies to local memory on their way all the time.
 //
-// A work-group has TILE_M rows of a group and every so many tiles of TILE_N pixels. The weights of all HELD_STEPS steps of
-// TILE_K channels are rounded once and stay in local memory. The steps' pixels, tile after tile, pass STAGES
+// A work-group has TILE_M rows of a group and every so many tiles of TILE_N pixels. The weights of all HELD_STEPS
+// steps of TILE_K channels are rounded once and stay in local memory. The steps' pixels, tile after tile, pass STAGES
 // places there, and are copied as many steps ahead: pixels of the next tiles arrive while sums are stored.
+
+#include "conv/gemm_gpu/product.cl"
+#include "conv/gemm_gpu/micro/wgmma.cl"
+#include "conv/gemm_gpu/loaders/positions.cl"
+#include "conv/gemm_gpu/store/tile.cl"
 
 // Steps of the depth.
 #ifndef HELD_STEPS
@@ -30,7 +35,7 @@
 
 typedef struct {
     global const real *source, *pixels;  // the group's; the work-item's first vector of the step that is copied next
-    int step, column, slot;              // of this tile; the work-item's first pixel in the next tile; place of the copy
+    int step, column, slot;  // of this tile; the work-item's first pixel in the next tile; place of the copy
     bool aligned;
 } Copies;
 
@@ -43,8 +48,8 @@ IN_PLACE void copy_pixels(Copies *copies, local realv *tiles, const int columns,
         copies->column += next;
     }
     const int id = get_local_id(0);
-    local realv *const to = tiles + copies->slot * B_TILE +
-                            B_ELEMENT(id / PIXEL_VECTORS_OF_ROW, id % PIXEL_VECTORS_OF_ROW * 4) / 4;
+    local realv *const to =
+        tiles + copies->slot * B_TILE + B_ELEMENT(id / PIXEL_VECTORS_OF_ROW, id % PIXEL_VECTORS_OF_ROW * 4) / 4;
 #pragma unroll
     for (int i = 0; i < TILE_K; i += PIXEL_ROWS) {
         global const real *const from = copies->pixels + (long)i * plane;
@@ -82,10 +87,11 @@ IN_PLACE void hold_weights(local realv *held, global const real *weights, const 
     }
 }
 
-// Stores the sums of two pixels. target: the first one, of row 0, which is element `at`; row: the work-item's first one.
-IN_PLACE void store_sums(const real sums[ITEM_M][2], global real *target, const int first_channel, int row, const int rows,
-                         long at, const int plane, global const stored *bias, const int has_bias, const int accumulate,
-                         const bool aligned TAKE_EPILOGUE) {
+// Stores the sums of two pixels. target: the first one, of row 0, which is element `at`; row: the work-item's first
+// one.
+IN_PLACE void store_sums(const real sums[ITEM_M][2], global real *target, const int first_channel, int row,
+                         const int rows, long at, const int plane, global const stored *bias, const int has_bias,
+                         const int accumulate, const bool aligned TAKE_EPILOGUE) {
     NEW_VALUE(row);
     target += (long)row * plane;
     at += (long)row * plane;
@@ -111,13 +117,11 @@ IN_PLACE void store_sums(const real sums[ITEM_M][2], global real *target, const 
     }
 }
 
-#if FIXED_GROUP
-__attribute__((reqd_work_group_size(THREADS, 1, 1)))
-#endif
-kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSORS, const int has_bias,
-                      const int accumulate, const int rows, const int columns, const int depth, const int parts,
-                      const int steps_of_part, const int groups, const Grid grid, const Target target, const int row_stride,
-                      const int channel_stride STORE_PARAMETERS) {
+WORK_GROUP
+kernel void conv_gemm_stream(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSORS, const int has_bias,
+                             const int accumulate, const int rows, const int columns, const int depth, const int parts,
+                             const int steps_of_part, const int groups, const Grid grid, const Target target,
+                             const int row_stride, const int channel_stride STORE_PARAMETERS) {
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
     // neighbours in time have the same pixels
     const int lines = row_tiles * groups, line = get_group_id(0) % lines, next = get_num_groups(0) / lines;
@@ -135,8 +139,8 @@ kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSOR
     copies.step = copies.slot = 0;
     copies.aligned = (ulong)OPEN(source) % sizeof(realv) == 0;
     int left = (column_tiles - first_tile + next - 1) / next * HELD_STEPS, to_copy = left;
-#define COPY_NEXT                                                                               \
-    if (--to_copy >= 0) copy_pixels(&copies, tiles, columns, plane, next * TILE_N, image_step); \
+#define COPY_NEXT                                                                                 \
+    if (--to_copy >= 0) copy_pixels(&copies, tiles, columns, plane, (next) * TILE_N, image_step); \
     COPIES_COMMIT
     for (int i = 0; i < STAGES; i++) {
         COPY_NEXT;
@@ -155,14 +159,14 @@ kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSOR
     const bool plain = (ulong)OPEN(target) % sizeof(Pair) == 0 && !accumulate;
     int slot = 0, step = 0, column_tile = first_tile * TILE_N;
     for (; left > 0; left--) {
-        MULTIPLY_FED(sums, fed, held + step * A_TILE, TF32 ? step : 0);
+        MULTIPLY_FED(sums, fed, held + step * A_TILE, OPERANDS == TF32 ? step : 0);
         COPIES_WAIT(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);  // the next step is there, and this one is in registers
         COPY_NEXT;
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         READ_FED(fed, (local const float *)(tiles + slot * B_TILE), place);  // not used after the last step
         WGMMA_WAIT(sums);
-#if !TF32
+#if OPERANDS == FLOAT32
         if (step == 0)
 #pragma unroll
             for (int i = 0; i < ITEM_M; i++)
@@ -172,7 +176,7 @@ kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSOR
 #endif
         if (++step < HELD_STEPS) continue;
         step = 0;
-#if TF32
+#if OPERANDS == TF32
 #pragma unroll
         for (int i = 0; i < ITEM_M; i++) {
             sums_of_item[i][0] = sums[i / 2 * 4 + i % 2];

@@ -1,7 +1,7 @@
 // Winograd's convolution F(TILE x TILE, TAPS x TAPS) on GPUs: the transforms of weights, source and products.
 //
 // Forward and backward data are four launches: winograd_weights, winograd_source, the products
-// (conv_gemm of conv/gemm_gpu/gemm.cl), winograd_result; backward filter has its own last one (conv/winograd_gpu/filter.cl).
+// (conv/gemm_gpu/product.cl), winograd_result; backward filter has its own last one (conv/winograd_gpu/filter.cl).
 // A work-item transforms one tile of one channel, so that neighbours read neighbouring pixels and write side by side.
 // Lavin and Gray, Fast algorithms for convolutional neural networks (2015); the points are those of CPU devices.
 //

@@ -8,7 +8,8 @@ from math import prod
 from pathlib import Path
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.tiles import LAUNCH_CYCLES, ProductShape
+from clgraft.core.operators.conv.gemm_gpu.product import LAUNCH_CYCLES
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape
 from clgraft.core.operators.conv.gemm_gpu.transformed import WHOLE, choose_product, chunks, costs
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd_gpu import costs as winograd_costs

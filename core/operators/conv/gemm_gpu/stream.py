@@ -1,38 +1,42 @@
-"""Sizes for ``kernels/conv/gemm_gpu/stream.cl``, whose work-groups walk over tiles of pixels."""
+"""The form of the product for kernels of one tap with few weights (``kernels/conv/gemm_gpu/stream.cl``).
+
+Its work-groups walk over tiles of pixels.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from clgraft.core.operators.conv.gemm_gpu.halo import LOCAL_MEMORY, RESERVED
+from clgraft.core.operators.conv.gemm_gpu.constants import UNITS_PAD
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
+from clgraft.core.operators.conv.gemm_gpu.wgmma import Wgmma
 from clgraft.core.problem import ceil_div
 
+LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit with wgmma
+RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 MOST_STAGES, FEWEST_STAGES = 6, 3  # steps whose pixels are in local memory, the kernel's STAGES
 MOST_DEPTH, MOST_WEIGHTS = 256, 2**16  # deeper or wider products wait for their weights, and other tiles are faster
-PAD = 8  # elements after a row of pixels in local memory, the kernel's PAD
 
 
-class Tile(Protocol):
-    """What the sizes follow from: a `GroupTile` of ``tiles.py``."""
+class Streaming(Wgmma):
+    """Work-groups keep their rows of weights in local memory and walk over tiles of pixels; nothing is packed."""
 
-    @property
-    def m(self) -> int: ...
+    name = "gpu_gemm_stream"
+    words = ("wgmma", "stream")
+    file, kernel = "stream.cl", "conv_gemm_stream"
+    splits = False
 
-    @property
-    def n(self) -> int: ...
+    def serves(self, tile: Tile, product: ProductShape) -> bool:
+        few = 0 < product.depth <= MOST_DEPTH and product.rows * product.depth <= MOST_WEIGHTS
+        whole = few and product.one_tap and product.depth % tile.k == 0
+        return whole and stages(tile, product.depth) >= FEWEST_STAGES
 
-    @property
-    def k(self) -> int: ...
+    def unhidden(self, busy: int) -> float:
+        return 1
 
-    @property
-    def bytes(self) -> int: ...
 
-    @property
-    def images(self) -> int: ...
-
-    @property
-    def busy_whole(self) -> int: ...
+STREAM = Streaming()
 
 
 @dataclass(frozen=True)
@@ -50,19 +54,14 @@ class Stream:
 
 def stages(tile: Tile, depth: int) -> int:
     """Return the steps whose pixels have room in local memory next to the weights of a depth."""
-    room = LOCAL_MEMORY // tile.busy_whole - RESERVED - depth * tile.m * tile.images * tile.bytes
-    return min(MOST_STAGES, room // (tile.k * (tile.n + PAD) * tile.bytes))
+    weights = depth * tile.m * tile.parts_of_element * tile.bytes
+    room = LOCAL_MEMORY // tile.busy_whole - RESERVED - weights
+    return min(MOST_STAGES, room // (tile.k * (tile.n + UNITS_PAD) * tile.bytes))
 
 
-def streams(tile: Tile, rows: int, depth: int) -> bool:
-    """Return whether a tile serves products of one tap with so many rows and such a depth."""
-    few = 0 < depth <= MOST_DEPTH and rows * depth <= MOST_WEIGHTS
-    return few and depth % tile.k == 0 and stages(tile, depth) >= FEWEST_STAGES
-
-
-def stream_of(tile: Tile, rows: int, columns: int, depth: int, groups: int, compute_units: int) -> Stream:
-    """Return the sizes for `groups` products of (rows, depth) by (depth, columns)."""
-    lines = ceil_div(rows, tile.m) * groups
-    columns = ceil_div(columns, tile.n)
+def stream_of(tile: Tile, product: ProductShape, compute_units: int) -> Stream:
+    """Return the sizes for a product."""
+    lines = ceil_div(product.rows, tile.m) * product.groups
+    columns = ceil_div(product.columns, tile.n)
     work_groups = lines * max(1, min(columns, compute_units * tile.busy_whole // lines))
-    return Stream(work_groups, stages(tile, depth), depth // tile.k)
+    return Stream(work_groups, stages(tile, product.depth), product.depth // tile.k)

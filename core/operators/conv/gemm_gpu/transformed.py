@@ -14,17 +14,11 @@ from typing import Any, Protocol
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TARGET
-from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FILTER, gemm_kernel
-from clgraft.core.operators.conv.gemm_gpu.tiles import (
-    LARGEST,
-    GroupTile,
-    ProductShape,
-    TileChoice,
-    candidates,
-    choose,
-    insist,
-    serves,
-)
+from clgraft.core.operators.conv.gemm_gpu.constants import BY_COLUMNS, BY_ROWS, TO_FILTER
+from clgraft.core.operators.conv.gemm_gpu.kernels import product_kernel
+from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, TileChoice, choose, insist
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
+from clgraft.core.operators.conv.gemm_gpu.tiles import candidates
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launch, Workspace, ints
@@ -118,14 +112,14 @@ def choose_product(shape: TileShape, tiles: int, device: DeviceInfo) -> TileChoi
     if shape.complex:
         measured = {**measured, **speeds(f"{device.device_class}:complex")}
 
-    def as_measured(tile: GroupTile) -> GroupTile:
+    def as_measured(tile: Tile) -> Tile:
         speed = measured.get(tile.name)
         if speed is None:
             return tile
         depth = max(product.depth, 1)
         return replace(tile, whole=speed.columns if shape.gradient else speed.rows * depth / (depth + speed.fill))
 
-    served = [as_measured(tile) for tile in candidates(device, 4) if serves(tile, product) and not tile.tf32]
+    served = [as_measured(tile) for tile in candidates(device, 4) if tile.serves(product) and not tile.precision]
     if not served:
         return choose(product, device, 4)  # says why
     return min((choose(product, device, 4, shape.gradient, tile) for tile in served), key=lambda choice: choice.cycles)
@@ -146,14 +140,14 @@ def asked_product(shape: TileShape, device: DeviceInfo, settings: Mapping[str, i
     if tiles * shape.tile_bytes > MOST_BYTES:
         raise Declined(f"the transforms of {tiles} tiles are more than {MOST_BYTES} bytes")
     choice = insist(shape.product(tiles), device, 4, str(settings["product"]), parts)
-    if choice.tile.tf32:
+    if choice.tile.precision:
         raise Declined("transforms would amplify what TF32 rounds")
     return choice, count
 
 
 def launch_products(
     planner: Planner,
-    tile: GroupTile,
+    tile: Tile,
     matrices: tuple[Workspace, Workspace, Workspace],
     sizes: tuple[int, int, int, int],
     parts: tuple[int, int],
@@ -166,7 +160,7 @@ def launch_products(
     Parameters
     ----------
     planner : Planner
-    tile : GroupTile
+    tile : Tile
     matrices : tuple of three Workspace
         A and B are multiplied into C.
     sizes : tuple of int
@@ -185,7 +179,7 @@ def launch_products(
         **{**tile.defines(), "LOADER": BY_COLUMNS if gradient else BY_ROWS, "TARGET": TO_FILTER, "SPLIT": 1},
         **defines,
     }
-    kernel = gemm_kernel(planner, "conv_gemm", defines, tile, "float32")
+    kernel = product_kernel(planner, defines, tile, "float32")
     work_groups = (rows // tile.m) * (columns // tile.n) * parts[0] * products
     if work_groups * tile.threads > LARGEST:
         raise Declined(f"{work_groups} work-groups of {tile.threads} work-items are more than {LARGEST} work-items")

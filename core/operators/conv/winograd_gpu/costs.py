@@ -8,10 +8,9 @@ from math import prod
 from pathlib import Path
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.halo import halo_of
-from clgraft.core.operators.conv.gemm_gpu.tiles import LAUNCH_CYCLES, ProductShape, choose
+from clgraft.core.operators.conv.gemm_gpu.product import LAUNCH_CYCLES, choose
+from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape
 from clgraft.core.operators.conv.gemm_gpu.transformed import WHOLE, choose_product, chunks, costs
-from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd.tiles import Geometry
 from clgraft.core.operators.conv.winograd.tiles import allowed_tiles as allowed
@@ -141,11 +140,9 @@ def direct_cost(problem: ConvProblem, device: DeviceInfo) -> float:
     if problem.direction == "backward_filter":
         product = ProductShape(outer, inner * taps, problem.batch * prod(problem.out_size), groups)
     elif problem.direction == "forward":
-        halo = halo_of([forward_grid(problem)], inner)
-        product = ProductShape(outer, problem.batch * prod(problem.out_size), inner * taps, groups, inner, halo)
+        product = ProductShape(outer, problem.batch * prod(problem.out_size), inner * taps, groups, inner)
     else:
-        halo = halo_of(backward_data_grids(problem), outer)
-        product = ProductShape(inner, problem.batch * prod(problem.in_size), outer * taps, groups, outer, halo)
+        product = ProductShape(inner, problem.batch * prod(problem.in_size), outer * taps, groups, outer)
     return choose(product, device, 4).cycles + 2 * LAUNCH_CYCLES
 
 

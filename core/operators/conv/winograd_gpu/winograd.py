@@ -13,7 +13,7 @@ from typing import Any
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TILE_PART
-from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice
+from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, TileChoice
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.gemm_gpu.transformed import OPERANDS, asked_product, choose_product, launch_products
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -62,7 +62,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     yield {}
     for chunks in CHUNKS:
         for parts in PARTS if problem.direction == "backward_filter" else (1,):
-            for product in (tile for tile in tiles_for(planner.device, 4) if not tile.tf32):
+            for product in (tile for tile in tiles_for(planner.device, 4) if not tile.precision):
                 for tile in allowed_tiles(problem.kernel):
                     if chunks <= Shape.of(problem, tile).tiles:
                         yield {"tile": tile, "product": product.name, "parts": parts, "chunks": chunks}

@@ -1,17 +1,17 @@
 // Loaders of matrices that are padded to whole tiles in all directions, so that nothing is checked.
 //
-// LOADER 3: A (groups, depth, rows) and B (groups, depth, columns). LOADER 4: A (groups, rows, depth) and B (groups,
+// BY_ROWS: A (groups, depth, rows) and B (groups, depth, columns). BY_COLUMNS: A (groups, rows, depth) and B (groups,
 // columns, depth).
 //
 // TWINS    1: rows, 2: columns. Matrices are complex (conv/fft). In memory, eight real parts of a row are followed by
-//          their imaginary ones. The depth has a real part, then its imaginary one; with LOADER 4 eight of each. Of
+//          their imaginary ones. The depth has a real part, then its imaginary one; with BY_COLUMNS eight of each. Of
 //          sixteen rows or columns, the last eight are twins of the others and not in memory: a twin has the imaginary
 //          part, then the real one with its sign changed.
 #ifndef TWINS
 #define TWINS 0
 #endif
 
-#if LOADER == 4
+#if LOADER == BY_COLUMNS
 #define A_FIRST_DEPTH(id) FIRST_DEPTH(id)
 #define A_FIRST_ROW(id) FIRST_LANE(id)
 #else
@@ -22,13 +22,13 @@
 #endif
 
 // INTERLEAVED   so many matrices lie together: [row][column / 8][matrices][8 columns], also those of the products; 0:
-//               none. What is a column here is the depth with LOADER 4.
+//               none. What is a column here is the depth with BY_COLUMNS.
 #ifndef INTERLEAVED
 #define INTERLEAVED 0
 #endif
 #if INTERLEAVED
 #define TOGETHER INTERLEAVED
-#define MATRIX_AT(matrix, size, column)                                                          \
+#define MATRIX_AT(matrix, size, column)                                                                          \
     ((long)((matrix) / TOGETHER) * TOGETHER * (size) + (matrix) % TOGETHER * 8 + (column) / 8 * (8 * TOGETHER) + \
      (column) % 8)
 #else
@@ -44,13 +44,13 @@ typedef struct {
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
 #if TWINS
     real sign;  // of the work-item's vectors; with A_TRANSPOSED, of those at odd depths
-    int other;  // elements from even to odd depths with A_TRANSPOSED, with LOADER 4 to the other part of a twin, or 0
+    int other;  // elements from even to odd depths with A_TRANSPOSED, with BY_COLUMNS to the other part of a twin, or 0
 #endif
 } Loader;
 
 // Whether vectors of B go to local memory without passing registers: 5 to 8 % faster where they are of the depth, not
 // elsewhere (H200). Signs are changed in registers.
-#define ASYNC_VECTORS (ASYNC && LOADER == 4 && TWINS != 2)
+#define ASYNC_VECTORS (ASYNC && LOADER == BY_COLUMNS && TWINS != 2)
 
 typedef struct {
 #if TWINS
@@ -69,7 +69,7 @@ typedef struct {
 #define COMPLEX_AT(i, imaginary) ((i) / 8 * 16 + (i) % 8 + 8 * (imaginary))
 
 // Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
-#if LOADER == 4
+#if LOADER == BY_COLUMNS
 #define B_PLACE(id, i) (B_ELEMENT(FIRST_DEPTH(id), FIRST_LANE(id) + (i) * LANES) / 4)
 #define B_DISTANCE(i) IN_MEMORY((i) * LANES, TWINS == 2)
 #define A_DISTANCE(i) IN_MEMORY((i) * LANES, TWINS == 1)
@@ -87,8 +87,8 @@ typedef struct {
 #endif
 #endif
 
-#define LOADER_OPEN(loader)                                                                                 \
-    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, \
+#define LOADER_OPEN(loader)                                                                                   \
+    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, (first) * TILE_K, row_tile, \
                 column_tile, group)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile)
 #define LOADER_COPY_A(loader, a_tile)
@@ -102,7 +102,7 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
     loader->sign = 1;
     loader->other = 0;
 #endif
-#if LOADER == 4
+#if LOADER == BY_COLUMNS
     const int row = row_tile + A_FIRST_ROW(id), column = column_tile + id / (TILE_K / 4);
     int a_first = first + A_FIRST_DEPTH(id), b_first = a_first;
 #if TWINS
@@ -152,10 +152,9 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
 }
 
 IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile) {
-#if LOADER == 4
+#if LOADER == BY_COLUMNS
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++)
-        fetched->a[i] = VECTOR_AT(loader->a + (long)A_DISTANCE(i) * loader->a_pitch);
+    for (int i = 0; i < A_FETCHES; i++) fetched->a[i] = VECTOR_AT(loader->a + (long)A_DISTANCE(i) * loader->a_pitch);
 #elif TWINS && A_TRANSPOSED
     if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
 #pragma unroll
@@ -174,7 +173,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
         fetched->b[i] = VECTOR_AT(from);
 #endif
     }
-#if LOADER == 4
+#if LOADER == BY_COLUMNS
     loader->a += TOGETHER * TILE_K;
     loader->b += TOGETHER * TILE_K;
 #else
@@ -183,7 +182,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #endif
 #if TWINS
     fetched->sign = loader->sign;
-#if LOADER == 4 && TILE_K == 8  // a step has real parts or imaginary ones
+#if LOADER == BY_COLUMNS && TILE_K == 8  // a step has real parts or imaginary ones
     if (loader->other != 0) {
         if (TWINS == 1)
             loader->a += loader->other;
@@ -201,12 +200,12 @@ IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
 #if TWINS == 1
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
-        if (LOADER == 4 || !A_TRANSPOSED || i % 2) fetched->a[i] *= fetched->sign;
+        if (LOADER == BY_COLUMNS || !A_TRANSPOSED || i % 2) fetched->a[i] *= fetched->sign;
 #elif TWINS == 2
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) fetched->b[i] *= fetched->sign;
 #endif
-#if LOADER == 4
+#if LOADER == BY_COLUMNS
     store_columns_a(fetched->a, (local real *)a);
 #if !ASYNC_VECTORS
     store_columns_b(fetched->b, b);
@@ -214,7 +213,7 @@ IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
 #else
     store_rows(fetched->a, a);
 #endif
-#if LOADER == 3
+#if LOADER == BY_ROWS
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) b[B_PLACE(id, i)] = fetched->b[i];
 #endif

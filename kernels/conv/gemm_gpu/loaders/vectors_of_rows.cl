@@ -1,4 +1,5 @@
-// A in memory by rows of the depth, (depth, rows): fetched in vectors of four rows, for the loaders gather and matrices.
+// A in memory by rows of the depth, (depth, rows): fetched in vectors of four rows, for the loaders gather and
+// matrices.
 
 #if A_TRANSPOSED
 // A work-item fetches four vectors of four rows at neighbouring depths, and stores them as four of the depth.

@@ -1,12 +1,12 @@
-// The pixels loader where four neighbouring pixels are a vector of dy and of x: a work-item has four pixels of every step
-// and stores four neighbours of the depth in each tile.
+// The pixels loader where four neighbouring pixels are a vector of dy and of x: a work-item has four pixels of every
+// step and stores four neighbours of the depth in each tile.
 
 #define LOADER_LOCALS
 
 typedef struct {
     global const real *source, *dy;  // the item's four pixels, in its first column and row
     int pixel, row, column;
-    int at, plane;  // the pixel's place in its plane; elements of a plane
+    int at, plane;              // the pixel's place in its plane; elements of a plane
     long dy_step, source_step;  // from the end of an image to the next one
 } Loader;
 
@@ -18,7 +18,8 @@ typedef struct {
 } Fetched;
 
 #define LOADER_OPEN(loader) \
-    loader_open(loader, OPEN(source), OPEN(dy), rows, columns, first * TILE_K, row_tile, column_tile, group, groups, grid)
+    loader_open(            \
+        loader, OPEN(source), OPEN(dy), rows, columns, (first) * TILE_K, row_tile, column_tile, group, groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile, rows, columns, depth)
 
 void loader_open(Loader *loader, global const real *source, global const real *dy, const int rows, const int columns,

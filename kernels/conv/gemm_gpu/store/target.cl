@@ -1,9 +1,15 @@
 // The epilogue: where an element of the product belongs, and bias, overwrite or accumulate.
 //
-// TARGET 1, pixels: pixel u of the grid is position u * stride + begin of the target tensor.
-// TARGET 2, filter: the product of each group, as it is.
+// TO_PIXELS: pixel u of the grid is position u * stride + begin of the target tensor.
+// TO_FILTER: the product of each group, as it is.
 
 #include "common/epilogue.cl"
+#include "conv/grid.cl"
+
+// Neighbouring columns that are stored at once.
+#ifndef COLUMNS_AT_ONCE
+#define COLUMNS_AT_ONCE 4
+#endif
 
 // Two neighbours at once: vstore2 would be two accesses to memory, because it cannot rely on their alignment.
 #if STORAGE == 64
@@ -19,8 +25,8 @@ typedef struct {
 
 Pixel pixel_of(const int column, const Target target) {
     const int rest = column / target.pixels_w, image_d = rest / target.pixels_h;
-    const Pixel pixel = {column % target.pixels_w, rest % target.pixels_h, image_d % target.pixels_d,
-                         image_d / target.pixels_d};
+    const Pixel pixel = {
+        column % target.pixels_w, rest % target.pixels_h, image_d % target.pixels_d, image_d / target.pixels_d};
     return pixel;
 }
 
@@ -50,7 +56,7 @@ Destination destination_of(const int column, const int group, const int groups, 
                            const Target target) {
     Destination to;
     to.count = min(columns - column, COLUMNS_AT_ONCE);
-#if TARGET == 1
+#if TARGET == TO_PIXELS
     const long plane = (long)target.size_d * target.size_h * target.size_w;
     to.row_step = plane;
     Pixel pixel = pixel_of(column, target);
@@ -58,7 +64,8 @@ Destination destination_of(const int column, const int group, const int groups, 
     for (int i = 0; i < COLUMNS_AT_ONCE; i++) {
         to.first[i] = ((long)pixel.image * groups + group) * rows * plane +
                       ((long)(pixel.d * target.stride_d + target.begin_d) * target.size_h + pixel.h * target.stride_h +
-                       target.begin_h) * target.size_w +
+                       target.begin_h) *
+                          target.size_w +
                       pixel.w * target.stride_w + target.begin_w;
         pixel = pixel_after(pixel, target);
     }

@@ -8,7 +8,7 @@
 #define LOADER_COPY_A(loader, a_tile)
 
 #if PIXEL_VECTORS
-#include "conv/gemm_gpu/pixel_vectors.cl"
+#include "conv/gemm_gpu/loaders/pixel_vectors.cl"
 #else
 #define LANES (THREADS / TILE_K)  // work-items that share a pixel
 #define A_FETCHES (TILE_M / LANES)
@@ -22,7 +22,7 @@
 typedef struct {
     // of the pixel: channel 0 at tap (0, 0, 0), which may lie outside of the source, and the item's first row of dy
     global const stored *source, *dy;
-    local const int4 *taps;  // of this work-item's columns: as conv/gemm_gpu/pack.cl's
+    local const int4 *taps;  // of this work-item's columns: as pack.cl's
     int pixel, row;
     // the pixel's position, and by how much a step moves it before carries; the same in images
     Position u, advance;
@@ -36,9 +36,9 @@ typedef struct {
     real a[A_FETCHES], b[B_FETCHES];
 } Fetched;
 
-#define LOADER_OPEN(loader) \
-    loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, \
-                groups, grid)
+#define LOADER_OPEN(loader)                                                                                          \
+    loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, (first) * TILE_K, row_tile, column_tile, \
+                group, groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, rows, depth, grid)
 
 void loader_open(Loader *loader, global const stored *source, global const stored *dy, local int4 *taps, const int rows,
@@ -50,8 +50,8 @@ void loader_open(Loader *loader, global const stored *source, global const store
         const int w = column % grid.taps_w, rest = column / grid.taps_w;
         const int h = rest % grid.taps_h, channel_d = rest / grid.taps_h;
         const int d = channel_d % grid.taps_d, channel = channel_d / grid.taps_d;
-        taps[i] = (int4)(channel * SOURCE_PLANE + TAP_DISTANCE(d, h, w), d * grid.step_d, h * grid.step_h,
-                         w * grid.step_w);
+        taps[i] =
+            (int4)(channel * SOURCE_PLANE + TAP_DISTANCE(d, h, w), d * grid.step_d, h * grid.step_h, w * grid.step_w);
     }
     loader->taps = taps + id / TILE_K;
     loader->row = row_tile + id / TILE_K;

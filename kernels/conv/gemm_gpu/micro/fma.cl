@@ -1,7 +1,30 @@
-// The micro kernel: tiles in local memory, TILE_K rows of TILE_M and TILE_N elements, times each other in registers.
+// The portable micro kernel: tiles in local memory, TILE_K rows of TILE_M and TILE_N elements, times each other in
+// registers, in float32 or float64.
 //
 // A work-item's rows and columns come in vectors of 4, a patch's width apart, so that a patch reads neighbouring
 // vectors.
+
+#if OPERANDS != FLOAT32
+#error operands are of the arithmetic's type
+#endif
+
+#define IN_PLACE
+#define ASYNC 0
+#define DEPTH_INNER 0
+#define A_TRANSPOSED 0
+#define A_IMAGES 0
+
+// Element (k, m) is k * (TILE_M + PAD) + m.
+#if COLUMN_LOADER
+#define PAD FMA_PAD
+#else
+#define PAD 0
+#endif
+#define A_ELEMENT(k, m) ((k) * (TILE_M + PAD) + (m))
+#define B_ELEMENT(k, n) ((k) * (TILE_N + PAD) + (n))
+#define A_PUT(a, k, m, value) (a)[A_ELEMENT(k, m)] = (value)
+#define A_TILE (TILE_K * (TILE_M + PAD) / 4)
+#define B_TILE (TILE_K * (TILE_N + PAD) / 4)
 
 #define A_ROW ((TILE_M + PAD) / 4)
 #define B_ROW ((TILE_N + PAD) / 4)
@@ -36,10 +59,10 @@ void read_fragment(Fragment *fragment, local const realv *a, local const realv *
     for (int j = 0; j < ITEM_N / 4; j++) fragment->b[j] = b[k * B_ROW + j * PATCH_N];
 }
 
-#define MULTIPLY_ROW(i, value)                                        \
-    sums[i][4 * j] = fma(value, b.s0, sums[i][4 * j]);                \
-    sums[i][4 * j + 1] = fma(value, b.s1, sums[i][4 * j + 1]);        \
-    sums[i][4 * j + 2] = fma(value, b.s2, sums[i][4 * j + 2]);        \
+#define MULTIPLY_ROW(i, value)                                 \
+    sums[i][4 * j] = fma(value, b.s0, sums[i][4 * j]);         \
+    sums[i][4 * j + 1] = fma(value, b.s1, sums[i][4 * j + 1]); \
+    sums[i][4 * j + 2] = fma(value, b.s2, sums[i][4 * j + 2]); \
     sums[i][4 * j + 3] = fma(value, b.s3, sums[i][4 * j + 3])
 
 void multiply(const Fragment *fragment, real sums[ITEM_M][ITEM_N]) {

@@ -12,7 +12,7 @@ typedef struct {
     int d, h, w;
 } Position;
 
-// Whether a pixel's tap, its distances in y, z and w as in conv/gemm_gpu/pack.cl, lies in the source.
+// Whether a pixel's tap, its distances in y, z and w as in pack.cl, lies in the source.
 bool inside(const Position at, const int4 tap, const Grid grid) {
 #if !BOUNDED
     return true;

@@ -1,13 +1,8 @@
 // Loader of forward and backward data. A: packed weights (groups, depth, padded rows); B: implicit im2col of the
 // source.
 //
-// packed and taps are what conv_pack_weights (conv/gemm_gpu/pack.cl) left in the workspace. A work-item keeps its
+// packed and taps are what conv_pack_weights (pack.cl) left in the workspace. A work-item keeps its
 // column, a pixel.
-
-// 1: all of a step's depth is channels of one tap (conv/gemm_gpu/pack.cl).
-#ifndef TAP_MAJOR
-#define TAP_MAJOR 0
-#endif
 
 #if PIXEL_VECTORS
 #define COLUMNS 1
@@ -35,11 +30,11 @@
 #if PHASES
 #define LOADER_TENSORS TENSOR_OF(const real, packed), CONST_TENSOR(source)
 #define TAPS_SPACE local
-#define TAPS taps, tap_numbers, phases.kernel_d * phases.kernel_h * phases.kernel_w
+#define TAPS taps, tap_numbers, (phases.kernel_d * phases.kernel_h * phases.kernel_w)
 #else
 #define LOADER_TENSORS TENSOR_OF(const real, packed), TENSOR_OF(const int4, taps), CONST_TENSOR(source)
 #define TAPS_SPACE global
-#define TAPS OPEN(taps), 0, grid.taps_d * grid.taps_h * grid.taps_w
+#define TAPS OPEN(taps), 0, (grid.taps_d * grid.taps_h * grid.taps_w)
 #endif
 
 // Whether vectors of pixels go to local memory without passing registers: up to 10 % faster (H200).
@@ -78,8 +73,8 @@ typedef struct {
 #endif
 } Fetched;
 
-#define LOADER_OPEN(loader)                                                                                                   \
-    loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
+#define LOADER_OPEN(loader)                                                                                          \
+    loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group, \
                 groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile, more, grid)
 #if A_IMAGES
@@ -132,8 +127,8 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
     loader->a = packed + (tile * (padded_depth / TILE_K) + first) * A_ELEMENTS;
 #else
     loader->a_step = padded_rows;
-    loader->a = packed + (group * padded_depth + first * TILE_K + A_FIRST_DEPTH(id)) * padded_rows + row_tile +
-                A_FIRST_ROW(id);
+    loader->a =
+        packed + (group * padded_depth + first * TILE_K + A_FIRST_DEPTH(id)) * padded_rows + row_tile + A_FIRST_ROW(id);
 #endif
 #if PHASES
     loader->a_start = loader->a;
@@ -153,8 +148,8 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
         const int w = column % grid.size_w, rest = column / grid.size_w;
         const int h = rest % grid.size_h, image_d = rest / grid.size_h;
         const int d = image_d % grid.size_d, image = image_d / grid.size_d;
-        const Position at = {d * grid.stride_d + grid.begin_d, h * grid.stride_h + grid.begin_h,
-                             w * grid.stride_w + grid.begin_w};
+        const Position at = {
+            d * grid.stride_d + grid.begin_d, h * grid.stride_h + grid.begin_h, w * grid.stride_w + grid.begin_w};
         loader->at[i] = at;
         loader->pixel[i] = source + ((long)image * groups + group) * channels * SOURCE_PLANE +
                            ((long)at.d * grid.source_h + at.h) * grid.source_w + at.w;
@@ -217,9 +212,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i / COLUMNS * B_STRIDE];
-        fetched->b[i] = inside(loader->at[i % COLUMNS], tap, grid)
-                            ? LOAD(loader->pixel[i % COLUMNS], tap.x)
-                            : 0;
+        fetched->b[i] = inside(loader->at[i % COLUMNS], tap, grid) ? LOAD(loader->pixel[i % COLUMNS], tap.x) : 0;
     }
     loader->taps += TILE_K;
 #endif
