@@ -3,15 +3,15 @@
 #include "conv/winograd_gpu/tiles.cl"
 
 // Y of dy. Global: tiles, outputs, groups. A group of Y has `padded` outputs.
-kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int outputs, const int padded, const Grid grid,
-                              const TilePart part) {
+kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int outputs, const int padded,
+                              const Grid grid, const TilePart part) {
     const int tile = get_global_id(0), output = get_global_id(1), group = get_global_id(2), groups = get_global_size(2);
     if (tile >= part.filled || output >= outputs) return;
     const TilePlace place = place_of_tile(part.first + tile, grid);
     const int rows = tile < part.count ? grid.size_h - place.h : 0, columns = grid.size_w - place.w;
-    global const stored *from = OPEN(dy) + (((long)place.image * groups + group) * outputs + output) *
-                                               ((long)grid.size_h * grid.size_w) +
-                                (long)place.h * grid.size_w + place.w;
+    global const stored *from =
+        OPEN(dy) + (((long)place.image * groups + group) * outputs + output) * ((long)grid.size_h * grid.size_w) +
+        (long)place.h * grid.size_w + place.w;
     const long next = (long)groups * padded * part.pitch;
     global real *to = OPEN(Y) + ((long)group * padded + output) * part.pitch + tile;
 #define PIXEL(i, j) ((i) < rows && (j) < columns ? LOAD(from, (i) * grid.size_w + (j)) : 0)
@@ -30,17 +30,18 @@ kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int ou
 // work-group takes CHANNELS channels of one output: a work-item adds up a column of elements and transforms it, then
 // TAPS of SIDE transform a row. Channels count all pieces. Global: work-items of all blocks of channels, outputs,
 // groups.
-kernel __attribute__((reqd_work_group_size(CHANNELS * SIDE, 1, 1)))
-void winograd_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accumulate, const int channels,
-                     const int padded_rows, const int padded_columns, const int parts) {
+kernel __attribute__((reqd_work_group_size(CHANNELS * SIDE, 1, 1))) void winograd_filter(
+    TENSOR_OF(const real, products), TENSOR(dw), const int accumulate, const int channels, const int padded_rows,
+    const int padded_columns, const int parts) {
     local real columns[TAPS * SIDE * CHANNELS], taps[FILTER_TAPS * CHANNELS];
     const int id = get_local_id(0), at = id % CHANNELS, side = id / CHANNELS;
     const int first = get_group_id(0) * CHANNELS, count = min(channels - first, CHANNELS);
-    const int output = get_global_id(1), outputs = get_global_size(1), group = get_global_id(2), groups = get_global_size(2);
+    const int output = get_global_id(1), outputs = get_global_size(1), group = get_global_id(2),
+              groups = get_global_size(2);
     const long next = (long)groups * padded_rows * padded_columns;
     if (at < count) {
-        global const real *from = OPEN(products) + side * next +
-                                  ((long)group * padded_rows + output) * padded_columns + first + at;
+        global const real *from =
+            OPEN(products) + side * next + ((long)group * padded_rows + output) * padded_columns + first + at;
         real sums[SIDE], out[TAPS];
 #pragma unroll
         for (int i = 0; i < SIDE; i++) sums[i] = from[i * SIDE * next];

@@ -14,7 +14,8 @@
 // on with zeros; a group of V has `padded` channels. All pieces of a channel are counted.
 kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int channels, const int filled, const int padded,
                             const Grid grid, const TilePart part) {
-    const int tile = get_global_id(0), channel = get_global_id(1), group = get_global_id(2), groups = get_global_size(2);
+    const int tile = get_global_id(0), channel = get_global_id(1), group = get_global_id(2),
+              groups = get_global_size(2);
     if (tile >= part.filled || channel >= filled) return;
     const TilePlace place = place_of_tile(part.first + tile, grid);
     const int planes = channels / ALL_PIECES, piece = ALL_PIECES > 1 ? channel / planes : 0;
@@ -22,13 +23,17 @@ kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
     const int left = place.w + grid.begin_w + piece % PIECES * TAPS;
     const int height = tile < part.count && channel < channels ? grid.source_h : 0;
     // of the tile's first pixel, which may lie outside
-    global const stored *from = OPEN(x) + (((long)place.image * groups + group) * planes + (channel - piece * planes)) *
-                                              ((long)grid.source_h * grid.source_w) +
-                                (long)top * grid.source_w + left;
+    global const stored *from =
+        OPEN(x) +
+        (((long)place.image * groups + group) * planes + (channel - piece * planes)) *
+            ((long)grid.source_h * grid.source_w) +
+        (long)top * grid.source_w + left;
     const long next = (long)groups * padded * part.pitch;
     global real *to = OPEN(V) + ((long)group * padded + channel) * part.pitch + tile;
-#define PIXEL(i, j) \
-    ((uint)(top + (i)) < (uint)height && (uint)(left + (j)) < (uint)grid.source_w ? LOAD(from, (i) * grid.source_w + (j)) : 0)
+#define PIXEL(i, j)                                                               \
+    ((uint)(top + (i)) < (uint)height && (uint)(left + (j)) < (uint)grid.source_w \
+         ? LOAD(from, (i) * grid.source_w + (j))                                  \
+         : 0)
 #define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
     TRANSFORM_2D(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
 #undef PIXEL
@@ -38,14 +43,14 @@ kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
 // U of w. Global: outputs, channels, groups. A group of U has `padded` channels, zeros from `channels` on, of
 // `padded_outputs`. All pieces of a channel are counted. With `flip`, w is (channels, outputs, taps) in each group
 // and its kernels are turned by 180 degrees, as backward data needs them; else it is (outputs, channels, taps).
-kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int outputs, const int padded,
-                             const int padded_outputs, const int flip) {
+kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int outputs,
+                             const int padded, const int padded_outputs, const int flip) {
     const int output = get_global_id(0), channel = get_global_id(1), group = get_global_id(2);
     if (output >= outputs || channel >= padded) return;
     const long next = (long)get_global_size(2) * padded * padded_outputs;
     const int whole = channels / ALL_PIECES, piece = ALL_PIECES > 1 ? channel / whole : 0, of = channel - piece * whole;
-    const long row = flip ? ((long)group * whole + of) * outputs + output
-                          : ((long)group * outputs + output) * whole + of;
+    const long row =
+        flip ? ((long)group * whole + of) * outputs + output : ((long)group * outputs + output) * whole + of;
     global const stored *from = OPEN(w) + (channel < channels ? row * ALL_TAPS : 0);
     global real *to = OPEN(U) + ((long)group * padded + channel) * padded_outputs + output;
     real taps[FILTER_TAPS];
@@ -64,8 +69,9 @@ kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
 }
 
 // y of M. Global: tiles, outputs, groups. A group of M has `padded` outputs.
-kernel void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
-                            const int outputs, const int padded, const Grid grid, const TilePart part EPILOGUE_PARAMETERS) {
+kernel void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
+                            const int accumulate, const int outputs, const int padded, const Grid grid,
+                            const TilePart part EPILOGUE_PARAMETERS) {
     const int tile = get_global_id(0), output = get_global_id(1), group = get_global_id(2), groups = get_global_size(2);
     if (tile >= part.count || output >= outputs) return;
     OPEN_EPILOGUE
@@ -75,7 +81,8 @@ kernel void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR
     const int channel = group * outputs + output, ow = grid.size_w;
     const real start = has_bias ? LOAD(OPEN(bias), channel) : 0;
     global stored *target = OPEN(y);
-    const long first = ((long)place.image * groups * outputs + channel) * ((long)grid.size_h * ow) + (long)place.h * ow + place.w;
+    const long first =
+        ((long)place.image * groups * outputs + channel) * ((long)grid.size_h * ow) + (long)place.h * ow + place.w;
     real rows[TILE][TILE];
 #define PRODUCT(i, j) from[((i) * SIDE + (j)) * next]
 #define PUT(i, j, value) rows[i][j] = value + start;
