@@ -47,6 +47,18 @@ SHORT = {  # headings of groups that fit a table of several columns
     **{"strided": "strided, large", "other": "dilated, grouped", "norm": "batch norm", "pooling": "pooling"},
     **{"3x3": "3x3", "1x1": "1x1", "depthwise": "depthwise", "element": "elementwise"},
 }
+# kinds of problems that are one row of a table of operators
+JOINED = {
+    **dict.fromkeys(("concat", "slice", "transpose", "pad", "repeat"), "copies"),
+    **{
+        "batchnorm": "norm",
+        "pool": "pooling",
+        "deconv": "upsampling",
+        "interpolate": "upsampling",
+        "pointwise": "element",
+        "dropout": "element",
+    },
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,9 +236,9 @@ def headline(runs: Sequence[Run]) -> list[str]:
 
 
 def groups(runs: Sequence[Run]) -> list[str]:
-    """Return a table of operators by group: each direction's mean ratio, the lowest one; shares of the floor.
+    """Return a table of operators by group: mean ratios, the lowest; shares, of the first run that knows its floor.
 
-    Problems that were disturbed are left out. Shares are those of the first run that knows them.
+    Problems that were disturbed are left out.
     """
     heads, found, owners = [], [], []
     for run in runs:
@@ -237,11 +249,15 @@ def groups(runs: Sequence[Run]) -> list[str]:
     known = (i for i, own in enumerate(found) if all(row.floor for row in own))
     shown = list(known)[:1]
     rows = []
-    for group in dict.fromkeys(row.group for own in found for row in own):
-        each = [[row for row in own if row.group == group] for own in found]
+    for group in dict.fromkeys(_group(row) for own in found for row in own):
+        each = [[row for row in own if _group(row) == group] for own in found]
         cells = [SHORT.get(group, GROUPS.get(group, group)), *map(_ratios, each)]
         rows.append([*cells, *(_shares(owners[i], each[i]) for i in shown)])
     return table(["operators", *heads, *(f"share, {heads[i]}" for i in shown)], rows)
+
+
+def _group(row: Row) -> str:
+    return JOINED.get(row.group, row.group)
 
 
 def _ways(rows: Sequence[Row]) -> list[list[Row]]:

@@ -39,11 +39,11 @@ def test_pages_agree_with_the_files(page: Path):
 def test_another_figure_is_noticed(tmp_path):
     for path in FILES:
         text = path.read_text(encoding="utf-8")
-        if path.stem == "h200-graphs":
-            text = text.replace('"ours": 0.0202', '"ours": 0.0102')
+        if path.stem == "h100-graphs":
+            text = text.replace('"ours": 0.', '"ours": 9.')
         (tmp_path / path.name).write_text(text, encoding="utf-8")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "20.2 / 37.9: 1.88" in text and "10.2 / 37.9: 3.72" in report.filled(text, tmp_path)
+    assert report.filled(text, tmp_path) != text == report.filled(text, report.RESULTS)
 
 
 def test_every_file_is_shown():
