@@ -1,4 +1,4 @@
-"""MXNet with OpenCL operators: ``ocl_*`` for `mx.nd.Custom` and `mx.sym.Custom`, and their graft into whole models."""
+"""MXNet with OpenCL operators: ``ocl_*`` for `mx.nd.Custom` and `mx.sym.Custom`, and the swap of models to them."""
 
 import atexit
 import os

@@ -1,4 +1,4 @@
-"""What clgraft can be grafted into, and the command line over it."""
+"""The frameworks that clgraft works in, and the command line over it."""
 
 from __future__ import annotations
 

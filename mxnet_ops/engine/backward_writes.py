@@ -79,7 +79,7 @@ def state_names(symbol: mx.sym.Symbol) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def grafted_types(symbol: mx.sym.Symbol) -> list[str]:
+def clgraft_types(symbol: mx.sym.Symbol) -> list[str]:
     """Return the ``op_type`` of each operator of this package in a symbol, once."""
     text = symbol.tojson()
     if '"ocl_' not in text:
@@ -95,7 +95,7 @@ class CachedOp(mx.nd.CachedOp):  # type: ignore[misc]
         super().__init__(sym, *arguments, **kwargs)
         names = sym.list_inputs()
         self._states = [names.index(name) for name in state_names(sym)]
-        self._op_types = grafted_types(sym)
+        self._op_types = clgraft_types(sym)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = super().__call__(*args, **kwargs)

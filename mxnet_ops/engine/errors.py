@@ -1,4 +1,4 @@
-"""Errors of grafted operators, which are MXNet's errors too and say in every mode what was wrong."""
+"""Errors of clgraft operators, which are MXNet's errors too and say in every mode what was wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPERATOR = re.compile(r"Error in operator (\S+?)(?:_ocl)?:")  # without the suf
 
 
 class OperatorError(ProblemError, MXNetError):
-    """An attribute, a shape or a dtype that does not fit a grafted operator."""
+    """An attribute, a shape or a dtype that does not fit a clgraft operator."""
 
 
 _CLASSES: dict[type, type] = {ProblemError: OperatorError}
@@ -63,7 +63,7 @@ def as_mxnets(error: ClgraftError, place: str = "") -> ClgraftError:
 
 
 def telling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function of MXNet that asks grafted operators raise their errors."""
+    """Let a function of MXNet that asks clgraft operators raise their errors."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **kwargs: Any) -> Any:

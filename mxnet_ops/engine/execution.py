@@ -13,7 +13,7 @@ import numpy as np
 from clgraft import core
 from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
-from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Graft, Operator, Shape
+from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Operator, OperatorCalls, Shape
 
 # a region's work by its number: operator, inputs' shapes and their dtype; C may keep the number for good
 REGIONS: dict[int, tuple[Operator, tuple[Shape, ...], str]] = {}
@@ -65,14 +65,14 @@ def _step(context: core.Context, call: Call, written: int, owners: list[Any]) ->
     }
 
 
-def _out_bytes(operator: Operator, graft: Graft, shapes: tuple[Shape, ...], dtype: str) -> list[int]:
+def _out_bytes(operator: Operator, calls: OperatorCalls, shapes: tuple[Shape, ...], dtype: str) -> list[int]:
     """Return the bytes of every output, by its place."""
     if operator.is_region:
         inferred = operator.infer(shapes)
         assert inferred is not None
         return [math.prod(shape) * np.dtype(dtype).itemsize for shape in inferred[1]]
     found = {}
-    for call in graft.forward[False]:
+    for call in calls.forward[False]:
         for argument, array in zip(call.problem.arguments(), call.arrays):
             if array is not None and array[0] == OUT:
                 found[array[1]] = argument.nbytes
@@ -96,22 +96,22 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
     core.ClgraftError
         If the device cannot serve a problem; running then only fails with the device.
     """
-    graft = operator.graft(shapes, dtype)
+    calls = operator.calls(shapes, dtype)
     owners: list[Any] = []
-    orders = ((graft.forward, OUT), (graft.backward, IN_GRAD))
+    orders = ((calls.forward, OUT), (calls.backward, IN_GRAD))
     parts = [
-        [_step(context, call, written, owners) for call in calls[train]]
-        for calls, written in orders
+        [_step(context, call, written, owners) for call in by_mode[train]]
+        for by_mode, written in orders
         for train in (False, True)
     ]
-    contents = [np.full(shape, fill, kind) for shape, kind, fill in graft.state]
+    contents = [np.full(shape, fill, kind) for shape, kind, fill in calls.state]
     blocks = {
         "steps": ffi.new("clg_mx_step[]", [step for part in parts for step in part]),
         "state": ffi.new(
             "clg_mx_state[]", [(ffi.cast("void *", array.ctypes.data), array.nbytes) for array in contents]
         ),
-        "zeros": ffi.new("clg_mx_zero[]", [(place, 0, nbytes) for place, nbytes in graft.zeros]),
-        "out_bytes": ffi.new("uint64_t[]", _out_bytes(operator, graft, shapes, dtype)),
+        "zeros": ffi.new("clg_mx_zero[]", [(place, 0, nbytes) for place, nbytes in calls.zeros]),
+        "out_bytes": ffi.new("uint64_t[]", _out_bytes(operator, calls, shapes, dtype)),
     }
     number = next(_numbers)
     if operator.is_region:
@@ -122,14 +122,14 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
             **blocks,
             "step_counts": [len(part) for part in parts],
             "state_count": len(contents),
-            "zero_count": len(graft.zeros),
+            "zero_count": len(calls.zeros),
             "out_count": len(blocks["out_bytes"]),
             "in_place": operator.in_place,
-            "draws": graft.draw is not None,
+            "draws": calls.draw is not None,
             "absent": sum(1 << tag for tag in operator.absent_in_backward),
             "is_region": operator.is_region,
             "unread_gradients": operator.unread_gradients,
             "number": number,
         },
     )
-    return Work(struct, graft.draw, (*owners, *blocks.values(), *contents))
+    return Work(struct, calls.draw, (*owners, *blocks.values(), *contents))

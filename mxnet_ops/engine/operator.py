@@ -1,4 +1,4 @@
-"""What every grafted operator shares: from attributes to plans, from MXNet's arrays to the core's buffers.
+"""What every clgraft operator shares: from attributes to plans, from MXNet's arrays to the core's buffers.
 
 A family (convolution, batch norm, ...) is a frozen `Operator` that says which of the core's problems it runs, forward
 and backward, and which array fills which argument. Nothing is computed here.
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from clgraft import core
 from clgraft.core.nn.builder import Build
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.graft import (
+from clgraft.mxnet_ops.engine.operator_calls import (
     AUX,
     IN,
     IN_GRAD,
@@ -22,11 +22,11 @@ from clgraft.mxnet_ops.engine.graft import (
     STATE,
     Call,
     Draw,
-    Graft,
+    OperatorCalls,
     Shape,
     Shapes,
 )
-from clgraft.mxnet_ops.engine.recording import graft_of
+from clgraft.mxnet_ops.engine.recording import recorded_calls
 
 __all__ = [
     "AUX",
@@ -38,8 +38,8 @@ __all__ = [
     "STATE",
     "Call",
     "Draw",
-    "Graft",
     "Operator",
+    "OperatorCalls",
     "Shape",
     "Shapes",
     "find_operator",
@@ -53,7 +53,7 @@ class Operator:
     """Base class of the families: frozen values made from attributes.
 
     A subclass sets `op_type`, `arguments`, `outputs` and `auxiliary`, and defines `read`, `infer` and `build`; or
-    `graft` in its place, where it says itself what runs and where values are.
+    `calls` in its place, where it says itself what runs and where values are.
     """
 
     op_type: ClassVar[str]
@@ -117,11 +117,11 @@ class Operator:
         """Return the shapes of inputs, outputs and auxiliary states from the known inputs'; None if too few."""
         raise NotImplementedError
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        """Return the calls of the core that stand in for MXNet's operator (its graft) at these input shapes."""
+    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
+        """Return the calls of the core that stand in for MXNet's operator at these input shapes."""
         inferred = self.infer(shapes)
         assert inferred is not None
-        return graft_of(self.build, self.arguments, shapes, self.auxiliary, tuple(inferred[2]), dtype, self.draw)
+        return recorded_calls(self.build, self.arguments, shapes, self.auxiliary, tuple(inferred[2]), dtype, self.draw)
 
     def build(self, *values: Any, **more: Any) -> Any:
         """Return the outputs for a builder, the inputs and the auxiliary states, by functions of `clgraft.core.nn`."""

@@ -1,7 +1,7 @@
 """Shapes of which only a part is known: what follows from them, for one operator and for a whole symbol.
 
 A Custom operator may answer MXNet with sizes that are not known (-1), but not with a number of axes that is not known.
-Where it would have to, MXNet's partial inference fails, and is done here: on the graph without the grafted operators,
+Where it would have to, MXNet's partial inference fails, and is done here: on the graph without the clgraft operators,
 whose shapes are inferred between the runs.
 """
 
@@ -86,7 +86,7 @@ def _write(shape: Some) -> Shape:
 
 
 class _Cut(NamedTuple):
-    """A grafted operator that was taken out of a graph."""
+    """A clgraft operator that was taken out of a graph."""
 
     operator: Operator
     places: list[int]  # positions of its inputs among the graph's outputs
@@ -94,7 +94,7 @@ class _Cut(NamedTuple):
 
 
 def _cut(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[_Cut]]:
-    """Return a symbol without grafted operators, whose inputs are more of its outputs."""
+    """Return a symbol without clgraft operators, whose inputs are more of its outputs."""
     graph = json.loads(symbol.tojson())
     nodes: list[dict[str, Any]] = []
     place: dict[int, int] = {}  # old number -> new number, of the first output where it was taken out
@@ -170,7 +170,7 @@ def _given(symbol: mx.sym.Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def install() -> None:
-    """Let MXNet's inference of shapes return what it knows of grafted operators; once per process."""
+    """Let MXNet's inference of shapes return what it knows of clgraft operators; once per process."""
     partial, whole = mx.sym.Symbol.infer_shape_partial, mx.sym.Symbol.infer_shape
     if getattr(partial, "_returns_what_it_knows", False):
         return

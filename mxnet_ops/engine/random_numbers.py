@@ -83,7 +83,7 @@ def _seeding(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Let MXNet's functions that seed seed the grafted operators too; once per process."""
+    """Let MXNet's functions that seed seed the clgraft operators too; once per process."""
     for module in (mx.random, mx.npx.random):
         if getattr(module.seed, "__wrapped__", None) is None:
             module.seed = _seeding(module.seed)

@@ -12,14 +12,25 @@ from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.nn.builder import Build, Passes, Tensor
 from clgraft.core.operators.dropout.problem import KEY_WORDS
 from clgraft.core.problem import Argument
-from clgraft.mxnet_ops.engine.graft import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Draw, Graft, Shape
+from clgraft.mxnet_ops.engine.operator_calls import (
+    AUX,
+    IN,
+    IN_GRAD,
+    OUT,
+    OUT_GRAD,
+    STATE,
+    Call,
+    Draw,
+    OperatorCalls,
+    Shape,
+)
 
 Place = tuple[int, int]
 Function = Callable[..., Union[Tensor, "tuple[Tensor, ...]"]]
 
 
 @lru_cache(maxsize=4096)
-def graft_of(
+def recorded_calls(
     function: Function,
     arguments: tuple[str, ...],
     shapes: tuple[Shape, ...],
@@ -27,7 +38,7 @@ def graft_of(
     states: tuple[Shape, ...],
     dtype: str,
     draw: Draw | None = None,
-) -> Graft:
+) -> OperatorCalls:
     """Return what an operator does for given shapes.
 
     Parameters
@@ -61,7 +72,7 @@ def graft_of(
         missing = {place for place, tensor in enumerate(inputs) if not passes.found[tensor.name]}
     nbytes = [Argument(name, "in", shape, dtype).nbytes for name, shape in zip(arguments, shapes)]
     zeros = tuple((place, nbytes[place]) for place in sorted(missing))
-    return Graft(forward, backward, tuple(memory.state), zeros, draw)
+    return OperatorCalls(forward, backward, tuple(memory.state), zeros, draw)
 
 
 @dataclass

@@ -169,14 +169,14 @@ def plan(problem: Any, context: int, found: Any) -> None:
 @_answer
 def start_numbers(execution: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
     operator = _operator(op_type, count, attributes)
-    graft = operator.graft(tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])  # type: ignore[arg-type]
-    assert graft.draw is not None
+    calls = operator.calls(tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])  # type: ignore[arg-type]
+    assert calls.draw is not None
     states = []
-    for place, (shape, kind, _) in enumerate(graft.state):
+    for place, (shape, kind, _) in enumerate(calls.state):
         empty = np.empty(shape, kind)
         memory = ffi.buffer(lib.clg_mx_state_of(execution, place), empty.nbytes)
         states.append(np.frombuffer(memory, kind).reshape(shape))
-    _numbers[_key(execution)] = Stream(graft.draw), states
+    _numbers[_key(execution)] = Stream(calls.draw), states
 
 
 @_answer

@@ -1,8 +1,8 @@
-"""Keeps MXNet from handing grafted operators memory that it has already freed.
+"""Keeps MXNet from handing clgraft operators memory that it has already freed.
 
 MXNet runs a Custom operator on a thread of its own. An input, or the gradient of an output, that lies in a layout of
 oneDNN is first reordered into a temporary array, which is freed as soon as the operator has been *queued* (imperative
-mode and cached graphs; the symbolic executor keeps it). So no such array may reach a grafted operator.
+mode and cached graphs; the symbolic executor keeps it). So no such array may reach a clgraft operator.
 
 `squeeze` over no axes is an operator that is none of oneDNN's, forward or backward: it gives the plain layout, keeps
 shape, values and gradients, and shares its input's memory wherever MXNet plans memory. One stands before each input of
@@ -40,7 +40,7 @@ ONEDNN = os.environ.get("MXNET_MKLDNN_ENABLED", "1").lower() not in ("0", "false
 OWN_KEYS = ("op_type", "name", "out", "attr")
 
 
-def is_grafted(op_type: str | None) -> bool:
+def is_clgraft_type(op_type: str | None) -> bool:
     """Return whether an ``op_type`` of Custom is one of this package."""
     return op_type in FAMILIES
 
@@ -82,7 +82,7 @@ def _expect_sizes(operator: Operator, names: Sequence[str], inputs: Sequence[Any
 def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def Custom(*data: Any, **kwargs: Any) -> Any:
-        if not is_grafted(kwargs.get("op_type")):
+        if not is_clgraft_type(kwargs.get("op_type")):
             return original(*data, **kwargs)
         operator, named, attributes = _sort(kwargs, mx.nd.NDArray)
         inputs = _arrange(operator, data, named)
@@ -127,7 +127,7 @@ def _current_names() -> mx.name.NameManager:
 def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def Custom(*data: Any, **kwargs: Any) -> Any:
-        if not is_grafted(kwargs.get("op_type")):
+        if not is_clgraft_type(kwargs.get("op_type")):
             return original(*data, **kwargs)
         operator, named, attributes = _sort(kwargs, mx.sym.Symbol)
         inputs = _arrange(operator, data, named)
@@ -144,8 +144,8 @@ def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
 def guard_graph(graph: dict[str, Any]) -> int:
     """Add the missing guards to a symbol's JSON graph, in place.
 
-    Every edge gets one that leads from any other node into a grafted operator's input of more than one axis, or from
-    a grafted operator's output to any other node or out of the graph. Between two grafted operators none is needed.
+    Every edge gets one that leads from any other node into a clgraft operator's input of more than one axis, or from
+    a clgraft operator's output to any other node or out of the graph. Between two clgraft operators none is needed.
 
     Returns
     -------
@@ -160,13 +160,13 @@ def guard_graph(graph: dict[str, Any]) -> int:
     place: list[int] = []  # old number -> new number
     guards: dict[tuple[int, int], list[int]] = {}  # (old number, output) -> its guard's entry
     names = {node["name"] for node in old}
-    grafts = [node["op"] == "Custom" and is_grafted(node.get("attrs", {}).get("op_type")) for node in old]
+    is_ours = [node["op"] == "Custom" and is_clgraft_type(node.get("attrs", {}).get("op_type")) for node in old]
     heads = {(entry[0], entry[1]) for entry in graph["heads"]}
     native_readers = set(heads)
     for number, node in enumerate(old):
-        if not grafts[number]:
+        if not is_ours[number]:
             native_readers |= {(e[0], e[1]) for e in node["inputs"] if not _is_guard(node)}
-    inferred = _inferred_sources(old, grafts)
+    inferred = _inferred_sources(old, is_ours)
 
     def free(name: str) -> str:
         while name in names:
@@ -185,20 +185,20 @@ def guard_graph(graph: dict[str, Any]) -> int:
 
     for number, node in enumerate(old):
         inputs = []
-        needs = _guarded_inputs(node) if grafts[number] else frozenset()
+        needs = _guarded_inputs(node) if is_ours[number] else frozenset()
         for index, entry in enumerate(node["inputs"]):
             key = (entry[0], entry[1])
-            if grafts[number]:
-                if index in needs and not grafts[key[0]] and not _is_guard(old[key[0]]):
+            if is_ours[number]:
+                if index in needs and not is_ours[key[0]] and not _is_guard(old[key[0]]):
                     inputs.append(guards.get(key) or add_guard(*key, free(f"{old[key[0]]['name']}_guard")))
                     continue
-            elif key in guards and grafts[key[0]]:
+            elif key in guards and is_ours[key[0]]:
                 inputs.append(guards[key])
                 continue
             inputs.append([place[entry[0]], *entry[1:]])
         place.append(len(nodes))
         nodes.append({**node, "inputs": inputs})
-        if not grafts[number]:
+        if not is_ours[number]:
             continue
         for output in sorted(o for n, o in native_readers if n == number):
             name = node["name"]
@@ -208,7 +208,8 @@ def guard_graph(graph: dict[str, Any]) -> int:
             else:
                 add_guard(number, output, free(f"{name}_guard{output}"))
     graph["heads"] = [
-        guards[e[0], e[1]] if grafts[e[0]] and (e[0], e[1]) in guards else [place[e[0]], *e[1:]] for e in graph["heads"]
+        guards[e[0], e[1]] if is_ours[e[0]] and (e[0], e[1]) in guards else [place[e[0]], *e[1:]]
+        for e in graph["heads"]
     ]
     graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
     graph["nodes"] = nodes
@@ -225,11 +226,11 @@ def _guarded_inputs(node: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(i for i, name in enumerate(operator.arguments) if name not in operator.vectors)
 
 
-def _inferred_sources(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]) -> set[int]:
-    """Return the variables, and the arrays of unknown sizes, whose shapes a grafted operator infers."""
+def _inferred_sources(nodes: Sequence[Mapping[str, Any]], is_ours: Sequence[bool]) -> set[int]:
+    """Return the variables, and the arrays of unknown sizes, whose shapes a clgraft operator infers."""
     found, unsized = set(), unsized_nodes(nodes)
-    for node, graft in zip(nodes, grafts):
-        if graft:
+    for node, ours in zip(nodes, is_ours):
+        if ours:
             operator = operator_of(node)
             pairs = zip(node["inputs"], operator.arguments)
             sources = {entry[0] for entry, name in pairs if name in operator.inferred}
@@ -238,7 +239,7 @@ def _inferred_sources(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]
 
 
 def guard_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """Return a symbol in which every grafted operator is guarded; the same object if nothing was missing.
+    """Return a symbol in which every clgraft operator is guarded; the same object if nothing was missing.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
-from clgraft.mxnet_ops.guards.guard import CORE_SUFFIX, MARK, guard_graph, guard_symbol, is_grafted
+from clgraft.mxnet_ops.guards.guard import CORE_SUFFIX, MARK, guard_graph, guard_symbol, is_clgraft_type
 
 SPARSE = ("row_sparse", "csr")
 
@@ -21,7 +21,7 @@ SPARSE = ("row_sparse", "csr")
 def unguard_graph(graph: dict[str, Any]) -> int:
     """Take the guards out of a symbol's JSON graph, in place; those inside of control flow stay.
 
-    A grafted operator whose guard carried its name gets it back, so that outputs keep theirs.
+    A clgraft operator whose guard carried its name gets it back, so that outputs keep theirs.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def unguard_graph(graph: dict[str, Any]) -> int:
             continue
         entries[number] = inputs[0]
         source = nodes[inputs[0][0]]
-        if source["name"] == node["name"] + CORE_SUFFIX and is_grafted(source.get("attrs", {}).get("op_type")):
+        if source["name"] == node["name"] + CORE_SUFFIX and is_clgraft_type(source.get("attrs", {}).get("op_type")):
             source["name"] = node["name"]
     graph["nodes"] = nodes
     graph["heads"] = [moved(entry) for entry in graph["heads"]]

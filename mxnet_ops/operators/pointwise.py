@@ -12,7 +12,7 @@ from typing import ClassVar
 from clgraft import core
 from clgraft.core.operators.pointwise.problem import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Operator, OperatorCalls, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 NAME = re.compile(r"\b(dx|dy|x|y)(\d+)\b")
@@ -141,7 +141,7 @@ class Pointwise(Operator):
         output = kept if self.keepdims else tuple(size for i, size in enumerate(kept) if i not in axes) or (1,)
         return list(known), [output] * len(self.outputs), []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
         count, values = len(self.outputs), tuple(value for _, value in self.scalars)
         inputs = tuple((IN, i) for i in range(self.num_args))
         outputs = tuple((OUT, i) for i in range(count))
@@ -149,11 +149,11 @@ class Pointwise(Operator):
         if self.gradient == NO_GRADIENT:
             itemsize = core.Argument("x", "in", (1,), dtype).nbytes
             zeros = tuple((i, math.prod(shape) * itemsize) for i, shape in enumerate(shapes))
-            return Graft({True: forward, False: forward}, {True: (), False: ()}, (), zeros)
+            return OperatorCalls({True: forward, False: forward}, {True: (), False: ()}, (), zeros)
         _, kept = self._reduced(broadcast_shape(shapes))
         arrays = [(OUT_GRAD, i) for i in range(count)] + list(inputs)
         if self.backward_reads_outputs:
             arrays += outputs
         arrays += [(IN_GRAD, i) for i in range(self.num_args)]
         backward = (Call(self._backward(shapes, (kept,) * count, dtype), tuple(arrays), values),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+        return OperatorCalls({True: forward, False: forward}, {True: backward, False: backward})

@@ -1,1 +1,1 @@
-"""Regions: connected grafted operators of a symbol as one operator, whose values stay on the device."""
+"""Regions: connected clgraft operators of a symbol as one operator, whose values stay on the device."""

@@ -51,7 +51,7 @@ class Program:
     ) -> None:
         self.context, self.dtype, self.constants = context, dtype, constants
         self.lowering = Lowering(region, shapes, dtype)
-        self.drawing = [number for number, graft in enumerate(self.lowering.grafts) if graft.draw is not None]
+        self.drawing = [number for number, calls in enumerate(self.lowering.part_calls) if calls.draw is not None]
         self.staged = context.device.host_access == "staged"
         self._copied = self._read_twice() if self.staged and constants is None else {}
         names = [*(f"key{number}" for number in self.drawing), *self.lowering.kept, *self._copied]
@@ -162,10 +162,10 @@ class Execution:
         self._streams: list[tuple[Stream, Sequence[np.ndarray]]] = []
         self.region, self.own = program.region, ffi.new("clg_mx_memory[]", len(program.places) + 1)
         for number in program.drawing:
-            graft = program.lowering.grafts[number]
-            states = [np.zeros(shape, dtype) for shape, dtype, _ in graft.state]
-            self._streams.append((Stream(graft.draw), states))
-            self.own[program.places[f"key{number}"]] = memory_of(states[graft.draw.place])
+            calls = program.lowering.part_calls[number]
+            states = [np.zeros(shape, dtype) for shape, dtype, _ in calls.state]
+            self._streams.append((Stream(calls.draw), states))
+            self.own[program.places[f"key{number}"]] = memory_of(states[calls.draw.place])
 
     def make(self, which: int, modes: tuple[int, ...]) -> None:
         """Add the pass for these write requests to the region."""

@@ -11,7 +11,7 @@ import numpy as np
 from clgraft.core import PointwiseProblem, ProblemError
 from clgraft.core.graph import Graph, Node, Value
 from clgraft.core.graph.structure import SKIPPED
-from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Shape
+from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, OperatorCalls, Shape
 from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry, Region
 
 KEPT = 6  # the group of values that the forward saves for the backward of the same forward
@@ -69,7 +69,7 @@ class Lowering:
     def __init__(self, region: Region, shapes: tuple[Shape, ...], dtype: str) -> None:
         self.region, self.dtype = region, dtype
         self.shapes, _ = region.infer_all(shapes)
-        self.grafts: list[Graft] = region.grafts(shapes, dtype)
+        self.part_calls: list[OperatorCalls] = region.part_calls(shapes, dtype)
         self.kept: tuple[str, ...] = ()
         if region.number is None:  # those with constants infer only
             self._training = self._forward(True)
@@ -104,7 +104,7 @@ class Lowering:
         }
         for number in reversed(range(len(self.region.parts))):
             if active[number]:
-                for call in self.grafts[number].backward[train]:
+                for call in self.part_calls[number].backward[train]:
                     writer.add(number, call, needed)
         bound: dict[str, Place] = {}
         zeros = []
@@ -118,8 +118,8 @@ class Lowering:
 
     def _forward(self, train: bool) -> _Writer:
         writer = _Writer(self)
-        for number, graft in enumerate(self.grafts):
-            for call in graft.forward[train]:
+        for number, calls in enumerate(self.part_calls):
+            for call in calls.forward[train]:
                 writer.add(number, call, ())
         return writer
 
@@ -245,10 +245,10 @@ class _Writer:
                 value = self.forward.made[name]
                 self._input(name, value.shape, value.dtype, (KEPT, 0))
             return name
-        graft = self.lowering.grafts[number]
-        if graft.draw is not None and graft.draw.place == place:
+        calls = self.lowering.part_calls[number]
+        if calls.draw is not None and calls.draw.place == place:
             return self._input(f"key{number}", shape, dtype, (STATE, number))
-        return self._constant(f"state{number}.{place}", shape, dtype, graft.state[place][2])
+        return self._constant(f"state{number}.{place}", shape, dtype, calls.state[place][2])
 
     def _incoming(self, entry: Entry) -> str:
         """Return the gradient of an operator's output."""

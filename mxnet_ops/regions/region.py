@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Graft, Operator, Shape, Shapes, operator_of
+from clgraft.mxnet_ops.engine.operator import Operator, OperatorCalls, Shape, Shapes, operator_of
 from clgraft.mxnet_ops.engine.registration import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
@@ -40,7 +40,7 @@ class Region(Operator):
     Parameters
     ----------
     graph : str
-        A symbol's JSON: its variables are the region's inputs, its operators are grafted ones.
+        A symbol's JSON: its variables are the region's inputs, its operators are clgraft's.
     frozen : str
         A JSON list of variables of `graph`: parameters that inference takes as constants (see `mxnet_ops.frozen`).
     constants : str
@@ -187,12 +187,12 @@ class Region(Operator):
         inputs = [known[entry] for entry in entries[: len(self.arguments)]]
         return inputs, [known[entry] for entry in self.heads], auxiliary
 
-    def grafts(self, shapes: tuple[Shape, ...], dtype: str) -> list[Graft]:
+    def part_calls(self, shapes: tuple[Shape, ...], dtype: str) -> list[OperatorCalls]:
         """Return what each part does for the shapes of the region's arguments."""
         known, _ = self.infer_all(shapes)
-        return [part.operator.graft(tuple(known[entry] for entry in part.inputs), dtype) for part in self.parts]
+        return [part.operator.calls(tuple(known[entry] for entry in part.inputs), dtype) for part in self.parts]
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
         """Return whether the parts draw random numbers; they run in passes, not one by one."""
-        draws = [graft.draw for graft in self.grafts(shapes, dtype) if graft.draw is not None]
-        return Graft({True: (), False: ()}, {True: (), False: ()}, draw=draws[0] if draws else None)
+        draws = [calls.draw for calls in self.part_calls(shapes, dtype) if calls.draw is not None]
+        return OperatorCalls({True: (), False: ()}, {True: (), False: ()}, draw=draws[0] if draws else None)

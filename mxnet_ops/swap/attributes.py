@@ -1,4 +1,4 @@
-"""Translates attributes of MXNet's operators to those of the grafted ones that compute the same."""
+"""Translates attributes of MXNet's operators to those of the clgraft's that compute the same."""
 
 from __future__ import annotations
 

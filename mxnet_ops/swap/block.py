@@ -1,7 +1,7 @@
-"""Swap of a Gluon net, in place: blocks keep their names, parameters and structure, and compute with grafted operators.
+"""Swap of a Gluon net, in place: blocks keep their names, parameters and structure, and compute with clgraft operators.
 
 Hybridized, a block's traced graph is swapped as a Symbol is, so that the arithmetic written with Python's own operators
-counts too. Not hybridized, the functions of `mx.nd` are the grafted ones while a block of the net computes.
+counts too. Not hybridized, the functions of `mx.nd` are the clgraft's while a block of the net computes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NOTHING = {"select": None, "regions": False, "frozen": False}  # of a swap
 
 
 class _Functions:
-    """What the functions of `mx.nd` do while a block computes: operators that can be grafted are."""
+    """What the functions of `mx.nd` do while a block computes: clgraft operators where there are some."""
 
     def __init__(self, select: Select, prefix: str) -> None:
         self._select, self._prefix = select, prefix
 
     def call(self, operator: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call the grafted operator that does what one of MXNet's does, or that one."""
+        """Call the clgraft operator that does what one of MXNet's does, or that one."""
         arrays = [value for value in args if _is_array(value)]
         named = {NAMED.get(key, key): value for key, value in kwargs.items() if _is_array(value) and key != "out"}
         try:
@@ -60,7 +60,7 @@ _computing = threading.local()  # functions: of the block that computes in this 
 
 
 def _switching(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of `mx.nd` that is grafted while a block of a swapped net computes."""
+    """Return a function of `mx.nd` that clgraft computes while a block of a swapped net computes."""
 
     @functools.wraps(native)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -72,7 +72,7 @@ def _switching(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _install() -> None:
-    """Replace the functions of `mx.nd` that can be grafted; once per process.
+    """Replace the functions of `mx.nd` that clgraft can compute; once per process.
 
     Blocks compare their `F` with `mx.nd` and use it as a key, so no other object can take its place.
     """
@@ -98,8 +98,8 @@ def _attributes(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any], ar
     return {key: str(value) for key, value in given.items() if value is not None}
 
 
-class _GraftKind(type):
-    """Makes the blocks of a native class instances of its grafted one.
+class _SwappedKind(type):
+    """Makes the blocks of a native class instances of its swapped one.
 
     Gluon lets an attribute that holds a block change only to a block of the same class: a layer of a swapped net may
     still be replaced by a native one, such as the last one for fine-tuning.
@@ -109,14 +109,14 @@ class _GraftKind(type):
         return isinstance(instance, cls.__bases__)
 
 
-def _graft_class(base: Any) -> type:
-    """Return the subclass of a block's class that computes with grafted operators."""
+def _swapped_class(base: Any) -> type:
+    """Return the subclass of a block's class that computes with clgraft operators."""
 
     def hybrid_forward(self: Any, F: Any, *args: Any, **kwargs: Any) -> Any:
         if F is not mx.nd:
             return base.hybrid_forward(self, F, *args, **kwargs)
         before = getattr(_computing, "functions", None)
-        _computing.functions = _settings(self)["_grafted_functions"]
+        _computing.functions = _settings(self)["_swap_functions"]
         try:
             return base.hybrid_forward(self, F, *args, **kwargs)
         finally:
@@ -128,13 +128,13 @@ def _graft_class(base: Any) -> type:
             names = [symbol.name for symbol in inputs]
             self._cached_graph = (
                 inputs,
-                swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_grafted_options"]))[0],
+                swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_swap_options"]))[0],
             )
         return self._cached_graph
 
     members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
     # the name stays too: Gluon makes prefixes of it
-    return types.new_class(base.__name__, (base,), {"metaclass": _GraftKind}, lambda body: body.update(members))
+    return types.new_class(base.__name__, (base,), {"metaclass": _SwappedKind}, lambda body: body.update(members))
 
 
 _classes: dict[type, type] = {}
@@ -143,8 +143,8 @@ _classes: dict[type, type] = {}
 def _settings(block: gluon.Block) -> dict[str, Any]:
     """Return what `_swap` left in a block; one that was made of its class, such as a slice of a net, has its parts'."""
     found = block.__dict__
-    if "_grafted_options" not in found:
-        parts = (child.__dict__.get("_grafted_options") for child in block._children.values())
+    if "_swap_options" not in found:
+        parts = (child.__dict__.get("_swap_options") for child in block._children.values())
         options = next((part for part in parts if part is not None), NOTHING)
         _settle(block, options)
     return found
@@ -157,14 +157,14 @@ def _options_for(symbol: mx.sym.Symbol, inputs: Collection[str], options: Mappin
 
 
 def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
-    block.__dict__["_grafted_functions"] = _Functions(options["select"], block.prefix)
-    block.__dict__["_grafted_options"] = options
+    block.__dict__["_swap_functions"] = _Functions(options["select"], block.prefix)
+    block.__dict__["_swap_options"] = options
 
 
 def swap_block(
     net: gluon.Block, *, select: Select = None, fuse: bool | None = None, regions: bool = True, frozen: bool = False
 ) -> Report:
-    """Make a Gluon net compute with grafted operators, in place.
+    """Make a Gluon net compute with clgraft operators, in place.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
     elif isinstance(block, gluon.HybridBlock):
         kind = type(block)
         if kind not in _classes.values():
-            block.__class__ = _classes.setdefault(kind, _graft_class(kind))
+            block.__class__ = _classes.setdefault(kind, _swapped_class(kind))
         _settle(block, options)
         block._clear_cached_op()
 

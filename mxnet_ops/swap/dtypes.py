@@ -1,4 +1,4 @@
-"""What the swap knows of the dtypes of a graph: grafted operators take real numbers, many of MXNet's also whole ones.
+"""What the swap knows of the dtypes of a graph: clgraft operators take real numbers, many of MXNet's also whole ones.
 
 A graph mostly does not say of what type its variables are. But MXNet's convolutions, norms, dense layers and other
 operators take real numbers alone, and most operators have inputs and outputs of one type: what is tied to a real number
@@ -73,7 +73,7 @@ class Dtypes:
                 raise Kept("its inputs are sparse")
 
     def expect_nothing_else(self, number: int) -> None:
-        """Raise `Kept` if the inputs of a node may be of dtypes that its grafted operator does not take."""
+        """Raise `Kept` if the inputs of a node may be of dtypes that its clgraft operator does not take."""
         node = self._nodes[number]
         first = self._root((node["inputs"][0][0], node["inputs"][0][1]))
         if is_typeless(node["op"]) and first not in self._reals:

@@ -1,4 +1,4 @@
-"""Makes one operator of connected grafted operators: ``ocl_region``."""
+"""Makes one operator of connected clgraft operators: ``ocl_region``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Entry = tuple[int, int]  # a node and its output
 
 
 def form_regions(graph: dict[str, Any], report: Report) -> None:
-    """Replace connected grafted operators of a symbol's JSON graph, in place; it has no guards yet.
+    """Replace connected clgraft operators of a symbol's JSON graph, in place; it has no guards yet.
 
     A region is convex: no path leaves it and comes back. Values that are read outside of it, or that are outputs of
     the symbol, are its outputs. One operator alone stays as it is.
@@ -62,23 +62,23 @@ def _hidden(node: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in node.get("attrs", {}).items() if key.startswith("__")}
 
 
-def _is_grafted(node: Mapping[str, Any]) -> bool:
+def _is_clgraft_node(node: Mapping[str, Any]) -> bool:
     op_type = node.get("attrs", {}).get("op_type")
     return node["op"] == "Custom" and op_type in FAMILIES and op_type != REGION
 
 
 def _joinable(nodes: Sequence[Mapping[str, Any]], heads: Collection[Entry]) -> set[int]:
-    """Return the nodes that can be in a region: grafted operators, unless outputs of the symbol have names of theirs.
+    """Return the nodes that can be in a region: clgraft operators, unless outputs of the symbol have names of theirs.
 
     MXNet names outputs after their node. An operator of several outputs, one of which is the symbol's, stays a node.
     """
     shown = {entry[0] for entry in heads}
-    grafted = {number for number, node in enumerate(nodes) if _is_grafted(node)}
-    return {number for number in grafted if number not in shown or len(operator_of(nodes[number]).outputs) == 1}
+    ours = {number for number, node in enumerate(nodes) if _is_clgraft_node(node)}
+    return {number for number in ours if number not in shown or len(operator_of(nodes[number]).outputs) == 1}
 
 
 def _convex(nodes: Sequence[Mapping[str, Any]], joinable: Collection[int]) -> list[list[int]]:
-    """Return the grafted operators in groups: joined along edges as long as no path leaves a group and comes back."""
+    """Return the clgraft operators in groups: joined along edges as long as no path leaves a group and comes back."""
     group_of = list(range(len(nodes)))
     members = {number: {number} for number in range(len(nodes))}
     sources = [{entry[0] for entry in node["inputs"]} for node in nodes]

@@ -1,4 +1,4 @@
-"""Swap of a Symbol: the same graph with grafted operators in the places of MXNet's own."""
+"""Swap of a Symbol: the same graph with clgraft operators in the places of MXNet's own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def swap_symbol(
     regions: bool = False,
     frozen: bool | Collection[str] = False,
 ) -> tuple[mx.sym.Symbol, Report]:
-    """Return a symbol in which convolutions, batch norms, activations and elementwise operators are grafted ones.
+    """Return a symbol in which convolutions, batch norms, activations and elementwise operators are clgraft's.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def swap_symbol(
     fuse : bool, optional
         Deprecated: True means `regions`, in which chains become one kernel.
     regions : bool
-        Make one operator, ``ocl_region``, of connected grafted operators: the values between them stay on the device,
+        Make one operator, ``ocl_region``, of connected clgraft operators: the values between them stay on the device,
         and nobody sees them. Outputs of the symbol stay visible.
     frozen : bool or collection of str
         With regions: inference reads the region's parameters once and takes them as constants (see `refresh`). True

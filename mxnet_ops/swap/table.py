@@ -1,4 +1,4 @@
-"""The table of MXNet's operators that become grafted ones."""
+"""The table of MXNet's operators that become clgraft's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _convolution(attributes: Mapping[str, str], weight: tuple[int, ...] | None) 
     return "ocl_depthwise_conv" if depthwise else "ocl_conv", dict(attributes)
 
 
-# operators whose attributes read the same in the grafted one
+# operators whose attributes read the same in clgraft's
 SAME = {
     "BatchNorm": "ocl_batchnorm",
     "Deconvolution": "ocl_deconv",
@@ -132,7 +132,7 @@ POSITIONAL = {
 
 
 def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
-    """Return ``op_type`` and attributes of the grafted operator that computes the same.
+    """Return ``op_type`` and attributes of the clgraft operator that computes the same.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
 
 
 def is_translatable(operator: str) -> bool:
-    """Return whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
+    """Return whether some clgraft operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
     return name in REAL_ONLY or is_typeless(name)
 

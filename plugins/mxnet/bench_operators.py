@@ -26,10 +26,10 @@ def sides(case: Case) -> dict[str, Side]:
     return {"native": _side(case, False), "clgraft": _side(case, True)}
 
 
-def _side(case: Case, grafted: bool) -> Side:
+def _side(case: Case, ours: bool) -> Side:
     native, op_type, attributes, shape, inputs = operator(case.work)
     data = [mx.sym.Variable(f"x{i}") for i in range(inputs)]
-    if grafted:
+    if ours:
         symbol = mx.sym.Custom(*data, op_type=op_type, name="op", **attributes)
     else:
         symbol = getattr(mx.sym, native)(*data, name="op", **attributes)

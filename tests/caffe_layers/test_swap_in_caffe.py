@@ -161,15 +161,15 @@ def test_solver_leaves_swapped_statistics_alone(params, tmp_path, monkeypatch, r
         "solver_mode: CPU snapshot_after_train: false random_seed: 7\n"
     )
     swap_file("solver.prototxt", "ours.prototxt")
-    native, grafted = caffe.SGDSolver("solver.prototxt"), caffe.SGDSolver("ours.prototxt")
-    for solver in (native, grafted):
+    native, ours = caffe.SGDSolver("solver.prototxt"), caffe.SGDSolver("ours.prototxt")
+    for solver in (native, ours):
         for blob in solver.net.params["bn"]:
             blob.data[...] = 2
-    before = [blob.data.copy() for blob in grafted.net.params["bn"]]
-    grafted.step(3)
-    for blob, was in zip(grafted.net.params["bn"], before):
+    before = [blob.data.copy() for blob in ours.net.params["bn"]]
+    ours.step(3)
+    for blob, was in zip(ours.net.params["bn"], before):
         np.testing.assert_array_equal(blob.data, was)
-    assert np.abs(grafted.net.params["scale"][0].data - 1).max() > 1e-3
+    assert np.abs(ours.net.params["scale"][0].data - 1).max() > 1e-3
 
 
 def test_multipliers_of_old_forms_reach_the_solver(tmp_path, monkeypatch):

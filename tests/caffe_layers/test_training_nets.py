@@ -160,11 +160,11 @@ def test_siamese_nets_learn_the_same(regions, extra, batches, tmp_path):
                 assert np.array_equal(first.data, second.data)
 
 
-@pytest.mark.parametrize("goes_on", ["grafted", "native"])
+@pytest.mark.parametrize("goes_on", ["ours", "native"])
 @pytest.mark.parametrize("regions", [False, True], ids=["layers", "regions"])
 def test_solver_states_go_on_across_a_swap(regions, goes_on, tmp_path):
     native, ours = both(tmp_path, regions=regions)
-    first, second = (native, ours) if goes_on == "grafted" else (ours, native)
+    first, second = (native, ours) if goes_on == "ours" else (ours, native)
     train(first, range(4))
     first.snapshot()
     second.restore(str(tmp_path / "snap_iter_4.solverstate"))

@@ -11,7 +11,7 @@ from mxnet.gluon import nn
 
 import clgraft.mxnet_ops as ops
 from clgraft.mxnet_ops.regions import constants
-from tests.mxnet_ops.graft_checks import assert_close, random
+from tests.mxnet_ops.operator_checks import assert_close, random
 
 SHAPE = (2, 3, 8, 8)
 

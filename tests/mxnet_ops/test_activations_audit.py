@@ -8,7 +8,7 @@ import pytest
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, compare, evaluate, random
 
 ACTIVATIONS = [("Activation", name) for name in ("relu", "sigmoid", "softrelu", "softsign", "tanh")]
 LEAKY = [("LeakyReLU", name) for name in ("leaky", "elu", "selu", "gelu", "prelu")]
@@ -35,27 +35,27 @@ def filled(rng, symbol, shape, dtype: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("operator, act_type", FAMILIES, ids=lambda name: name)
 def test_every_act_type_in_every_type_and_shape(operator, act_type, rng):
-    grafted, native = pair(operator, act_type)
+    ours, native = pair(operator, act_type)
     for dtype in ("float32", "float64"):
         for shape in ((3, 4), (2, 3, 5), (2, 3, 2, 7), (1, 2, 3, 2, 3)):
             arrays = filled(rng, native, shape, dtype)
-            compare(grafted, native, arrays, rng, dtype="float32" if act_type in LOOSER else dtype)
+            compare(ours, native, arrays, rng, dtype="float32" if act_type in LOOSER else dtype)
 
 
 @pytest.mark.parametrize("operator, act_type", FAMILIES, ids=lambda name: name)
 def test_half_precision_is_mxnets(operator, act_type, rng):
-    grafted, native = pair(operator, act_type)
+    ours, native = pair(operator, act_type)
     arrays = filled(rng, native, (4, 3, 6, 5), "float16")
-    compare(grafted, native, arrays, rng, dtype="float16", requests=["write", "add"])
+    compare(ours, native, arrays, rng, dtype="float16", requests=["write", "add"])
 
 
 @pytest.mark.parametrize("operator, act_type", FAMILIES, ids=lambda name: name)
 def test_the_gradient_at_0_and_minus_0_is_natives(operator, act_type):
-    grafted, native = pair(operator, act_type)
+    ours, native = pair(operator, act_type)
     arrays = {"data": np.array([[0.0], [-0.0], [1.0], [-1.0]], "float32"), "o_gamma": np.array([0.3], "float32")}
     arrays = {name: arrays[name] for name in native.list_arguments()}
     heads = [np.array([[2], [3], [5], [7]], "float32")]
-    got, expected = (evaluate(symbol, arrays, heads) for symbol in (grafted, native))
+    got, expected = (evaluate(symbol, arrays, heads) for symbol in (ours, native))
     for name in arrays:
         np.testing.assert_allclose(got.gradients[name], expected.gradients[name], rtol=3e-6, err_msg=name)
 
@@ -63,8 +63,8 @@ def test_the_gradient_at_0_and_minus_0_is_natives(operator, act_type):
 @pytest.mark.parametrize("slope", [0.0, 0.01, 1.0, 2.0, -0.5])
 @pytest.mark.parametrize("act_type", ["leaky", "elu"])
 def test_any_slope(act_type, slope, rng):
-    grafted, native = pair("LeakyReLU", act_type, slope=slope)
-    compare(grafted, native, filled(rng, native, (3, 7), "float32"), rng)
+    ours, native = pair("LeakyReLU", act_type, slope=slope)
+    compare(ours, native, filled(rng, native, (3, 7), "float32"), rng)
 
 
 @pytest.mark.parametrize("size", [1, 5])

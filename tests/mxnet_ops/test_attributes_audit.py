@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, compare, evaluate, random
 
 
 def product(**choices):
@@ -41,9 +41,9 @@ def test_depthwise(ndim, channels, rng):
             continue
         keys = {name: (value,) * ndim for name, value in case.items()}
         keys.update(num_filter=channels, num_group=channels, no_bias=True)
-        grafted, native = pair("ocl_depthwise_conv", "Convolution", **keys)
+        ours, native = pair("ocl_depthwise_conv", "Convolution", **keys)
         arrays = filled(native, (2, channels, *(size,) * ndim), rng)
-        compare(grafted, native, arrays, rng, requests=["write"])
+        compare(ours, native, arrays, rng, requests=["write"])
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
@@ -53,16 +53,16 @@ def test_convolution(ndim, rng):
         if case["kernel"] == 1 and case["dilate"] == 2:
             continue
         keys = {n: (v,) * ndim if n in ("kernel", "stride", "pad", "dilate") else v for n, v in case.items()}
-        grafted, native = pair("ocl_conv", "Convolution", num_filter=6, **keys)
-        compare(grafted, native, filled(native, (3, 4, *size), rng), rng, requests=["write"])
+        ours, native = pair("ocl_conv", "Convolution", num_filter=6, **keys)
+        compare(ours, native, filled(native, (3, 4, *size), rng), rng, requests=["write"])
 
 
 @pytest.mark.parametrize("requests", list(itertools.product(("write", "null", "add"), repeat=3)), ids="-".join)
 def test_convolution_gradients_are_independent_of_each_other(requests, rng):
     keys = {"kernel": (3, 3), "pad": (1, 1), "stride": (2, 1), "num_filter": 5}
-    grafted, native = pair("ocl_conv", "Convolution", **keys)
+    ours, native = pair("ocl_conv", "Convolution", **keys)
     named = dict(zip(native.list_arguments(), requests))
-    compare(grafted, native, filled(native, (2, 3, 7, 6), rng), rng, requests=[named])
+    compare(ours, native, filled(native, (2, 3, 7, 6), rng), rng, requests=[named])
 
 
 @pytest.mark.parametrize("dilate", [1, 2, 3])
@@ -85,15 +85,15 @@ def test_types_with_dilation_and_stride(op_type, dtype, rng):
         case = {"stride": stride, "dilate": dilate, "kernel": kernel}
         keys = {name: (value,) * 2 for name, value in case.items()}
         groups = 6 if op_type == "ocl_depthwise_conv" else 2
-        grafted, native = pair(op_type, "Convolution", num_filter=6, num_group=groups, pad=(2, 3), **keys)
+        ours, native = pair(op_type, "Convolution", num_filter=6, num_group=groups, pad=(2, 3), **keys)
         arrays = filled(native, (2, 6, 13, 17), rng, dtype)
         if dtype == "float64":
-            compare(grafted, native, arrays, rng, dtype=dtype, requests=["write"])
+            compare(ours, native, arrays, rng, dtype=dtype, requests=["write"])
             continue
         # MXNet has no convolution in half precision on CPUs: the same numbers in float32 decide
         wide = {name: value.astype("float32") for name, value in arrays.items()}
         head = random(rng, *evaluate(native, wide).outputs[0].shape, dtype="float16")
-        got, expected = evaluate(grafted, arrays, [head]), evaluate(native, wide, [head.astype("float32")])
+        got, expected = evaluate(ours, arrays, [head]), evaluate(native, wide, [head.astype("float32")])
         assert got.outputs[0].dtype == np.float16
         assert_close(got.outputs[0], expected.outputs[0], "float16", str(case))
         for name in arrays:
@@ -113,11 +113,11 @@ def test_pooling(pool_type, ndim, rng):
     for more in list(types[pool_type]):
         for case in product(kernel=(3, 4), stride=(1, 2), pad=(0, 2), pooling_convention=("valid", "full")):
             keys = {n: v if n == "pooling_convention" else (v,) * ndim for n, v in case.items()}
-            grafted, native = pair("ocl_pooling", "Pooling", pool_type=pool_type, **keys, **more)
+            ours, native = pair("ocl_pooling", "Pooling", pool_type=pool_type, **keys, **more)
             arrays = {"data": random(rng, 2, 3, *size, dtype="float64")}
             if more.get("p_value", 1) > 1:
                 arrays = {"data": np.abs(arrays["data"]) + 0.1}  # a root of a sum that is nearly zero has no digits
-            compare(grafted, native, arrays, rng, dtype="float64", requests=["write"])
+            compare(ours, native, arrays, rng, dtype="float64", requests=["write"])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -141,7 +141,7 @@ def test_an_average_of_no_elements_is_zero(ndim, dtype):
 @pytest.mark.parametrize("shape", [(24, 2), (2, 3, 4), (2, 8, 2, 2), (4, 3, 2, 3, 4), (1, 5, 1, 1)], ids=str)
 def test_batch_norm(shape, train, rng):
     for case in product(fix_gamma=(0, 1), use_global_stats=(0, 1), axis=(1, -1), output_mean_var=(0, 1)):
-        grafted, native = pair("ocl_batchnorm", "BatchNorm", momentum=0.7, eps=1e-5, **case)
+        ours, native = pair("ocl_batchnorm", "BatchNorm", momentum=0.7, eps=1e-5, **case)
         arrays = filled(native, shape, rng, "float64")
         if case["fix_gamma"]:
             arrays["o_gamma"] = np.ones_like(arrays["o_gamma"])  # MXNet writes it over
@@ -150,7 +150,7 @@ def test_batch_norm(shape, train, rng):
         outputs = evaluate(native, arrays, auxiliary=states).outputs
         # the statistics take no gradient
         heads = [random(rng, *outputs[0].shape, dtype="float64"), *(np.zeros(o.shape) for o in outputs[1:])]
-        got, expected = (evaluate(s, arrays, heads, train=train, auxiliary=states) for s in (grafted, native))
+        got, expected = (evaluate(s, arrays, heads, train=train, auxiliary=states) for s in (ours, native))
         for one, other in zip(got.outputs, expected.outputs):
             assert_close(one, other, "float64", str(case))
         for name in arrays:
@@ -160,24 +160,24 @@ def test_batch_norm(shape, train, rng):
 
 
 def test_batch_norm_of_a_channel_without_variance(rng):
-    grafted, native = pair("ocl_batchnorm", "BatchNorm", fix_gamma=False, eps=1e-3)
+    ours, native = pair("ocl_batchnorm", "BatchNorm", fix_gamma=False, eps=1e-3)
     arrays = filled(native, (3, 2, 4, 4), rng, "float64")
     arrays["data"][:, 1] = 2.5
     states = {"o_moving_mean": np.zeros(2), "o_moving_var": np.ones(2)}
-    compare(grafted, native, arrays, rng, dtype="float64", auxiliary=states, requests=["write"])
+    compare(ours, native, arrays, rng, dtype="float64", auxiliary=states, requests=["write"])
 
 
 @pytest.mark.parametrize("operation", ["add", "subtract", "multiply", "divide", "maximum", "power", "hypot"])
 def test_broadcasting_of_any_rank(operation, rng):
     names = {"subtract": "sub", "multiply": "mul", "divide": "div"}
     a, b = mx.sym.var("a"), mx.sym.var("b")
-    grafted = mx.sym.Custom(a, b, op_type="ocl_eltwise", operation=operation, broadcast=True, name="o")
+    ours = mx.sym.Custom(a, b, op_type="ocl_eltwise", operation=operation, broadcast=True, name="o")
     native = getattr(mx.sym, f"broadcast_{names.get(operation, operation)}")(a, b, name="o")
     for ndim in range(1, 7):
         sizes = rng.integers(1, 4, ndim)
         shapes = [tuple(np.where(rng.random(ndim) < 0.4, 1, sizes)) for _ in "ab"]
         arrays = {name: 0.5 + rng.random(shape) for name, shape in zip("ab", shapes)}
-        compare(grafted, native, arrays, rng, dtype="float64", requests=["write"])
+        compare(ours, native, arrays, rng, dtype="float64", requests=["write"])
 
 
 @pytest.mark.parametrize(

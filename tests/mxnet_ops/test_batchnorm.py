@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import assert_close, compare, evaluate, numeric_gradients, random
 
 SHAPES = [(2, 3, 4, 5), (7, 5, 1, 1), (1, 2, 13, 1), (5, 4), (3, 2, 11), (2, 3, 2, 3, 4), (33, 1, 3, 3)]
 
@@ -76,19 +76,19 @@ def test_an_activation_behind(act_type, keys, train, rng):
     own, native = ACTIVATIONS[act_type]
     arrays, states = inputs((4, 3, 6, 5), rng, "float64")
     plain = pair(**keys)[1]
-    grafted = mx.sym.Custom(mx.sym.var("data"), op_type="ocl_batchnorm", name="b", act_type=act_type, **own, **keys)
+    ours = mx.sym.Custom(mx.sym.var("data"), op_type="ocl_batchnorm", name="b", act_type=act_type, **own, **keys)
     requests = ["write", "add"]
-    compare(grafted, native(plain), arrays, rng, dtype="float64", train=train, auxiliary=states, requests=requests)
+    compare(ours, native(plain), arrays, rng, dtype="float64", train=train, auxiliary=states, requests=requests)
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
 def test_mean_and_inverse_deviation_as_outputs(train, rng):
     arrays, states = inputs((4, 3, 6, 5), rng, "float64")
     keys = {"output_mean_var": True, "fix_gamma": False}
-    grafted, native = pair(**keys)
-    assert len(grafted.list_outputs()) == 3
+    ours, native = pair(**keys)
+    assert len(ours.list_outputs()) == 3
     heads = [random(rng, 4, 3, 6, 5, dtype="float64"), np.zeros(3), np.zeros(3)]
-    got = evaluate(grafted, arrays, heads, train=train, auxiliary=states)
+    got = evaluate(ours, arrays, heads, train=train, auxiliary=states)
     expected = evaluate(native, arrays, heads, train=train, auxiliary=states)
     for one, other in zip(got.outputs, expected.outputs):
         assert_close(one, other, "float64")
@@ -105,8 +105,8 @@ def test_numeric_gradients(rng):
 def test_mean_far_above_the_deviation(rng):
     arrays, states = inputs((4, 3, 16, 15), rng)
     arrays["data"] = (1000 + random(rng, 4, 3, 16, 15)).astype("float32")
-    grafted, _ = pair(fix_gamma=False, eps=1e-5)
-    got = evaluate(grafted, arrays, auxiliary=states).outputs[0]
+    ours, _ = pair(fix_gamma=False, eps=1e-5)
+    got = evaluate(ours, arrays, auxiliary=states).outputs[0]
     x = arrays["data"].astype("float64")
     mean, var = x.mean((0, 2, 3), keepdims=True), x.var((0, 2, 3), keepdims=True)
     gamma, beta = (arrays[f"b_{name}"].astype("float64").reshape(1, 3, 1, 1) for name in ("gamma", "beta"))
@@ -137,15 +137,15 @@ def test_moving_statistics_follow_mxnets_over_steps_in_gluon(rng):
 
 def test_gradient_of_a_fixed_gamma_is_zero_or_left_alone(rng):
     arrays, states = inputs((2, 3, 4, 4), rng)
-    grafted, _ = pair()
+    ours, _ = pair()
     head = [random(rng, 2, 3, 4, 4)]
-    assert (evaluate(grafted, arrays, head, auxiliary=states).gradients["b_gamma"] == 0).all()
-    added = evaluate(grafted, arrays, head, requests="add", start=2.0, auxiliary=states)
+    assert (evaluate(ours, arrays, head, auxiliary=states).gradients["b_gamma"] == 0).all()
+    added = evaluate(ours, arrays, head, requests="add", start=2.0, auxiliary=states)
     assert (added.gradients["b_gamma"] == 2).all()
 
 
 def test_shapes_follow_from_data():
-    grafted, _ = pair()
-    arguments, outputs, states = grafted.infer_shape(data=(2, 5, 3, 3))
+    ours, _ = pair()
+    arguments, outputs, states = ours.infer_shape(data=(2, 5, 3, 3))
     assert arguments == [(2, 5, 3, 3), (5,), (5,)] and outputs == [(2, 5, 3, 3)] and states == [(5,), (5,)]
-    assert grafted.list_auxiliary_states() == ["b_moving_mean", "b_moving_var"]
+    assert ours.list_auxiliary_states() == ["b_moving_mean", "b_moving_var"]

@@ -8,7 +8,7 @@ import pytest
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.graft_checks import compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import compare, evaluate, numeric_gradients, random
 
 SIZES = [
     {"height": 9, "width": 11},
@@ -58,9 +58,9 @@ def test_numeric_gradients(rng):
 
 def test_half_precision(rng):
     x = random(rng, 2, 3, 5, 7, dtype="float16")
-    grafted, native = pair(height=10, width=14)
+    ours, native = pair(height=10, width=14)
     wide = evaluate(native, {"data": x.astype("float32")}).outputs[0]
-    assert np.abs(evaluate(grafted, {"data": x}).outputs[0] - wide).max() < 2e-3
+    assert np.abs(evaluate(ours, {"data": x}).outputs[0] - wide).max() < 2e-3
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import clgraft.mxnet_ops  # noqa: F401
 from clgraft.mxnet_ops.engine import registration
 from clgraft.mxnet_ops.engine.calls import lib
-from tests.mxnet_ops.graft_checks import random
+from tests.mxnet_ops.operator_checks import random
 
 
 def relu(x: mx.nd.NDArray, **more: object) -> mx.nd.NDArray:

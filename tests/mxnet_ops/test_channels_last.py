@@ -8,7 +8,7 @@ import pytest
 from mxnet import gluon
 
 from clgraft import mxnet_ops as ops
-from tests.mxnet_ops.graft_checks import assert_close, compare, random
+from tests.mxnet_ops.operator_checks import assert_close, compare, random
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -64,17 +64,15 @@ def test_convolutions_are_mxnets_of_transposed_data(name, rng):
     operator, op_type, shape, keys = CASES[name]
     ndim = len(shape) - 2
     weight = weight_shape(operator, shape, keys)
-    grafted = mx.sym.Custom(
-        mx.sym.var("data"), op_type=op_type, name="c", layout=LAYOUTS[ndim][1], no_bias=False, **keys
-    )
-    shapes, _, _ = grafted.infer_shape(data=shape)
+    ours = mx.sym.Custom(mx.sym.var("data"), op_type=op_type, name="c", layout=LAYOUTS[ndim][1], no_bias=False, **keys)
+    shapes, _, _ = ours.infer_shape(data=shape)
     assert shapes == [shape, weight, (keys["num_filter"],)]
     arrays = {
         "data": random(rng, *shape),
         "c_weight": random(rng, *weight),
         "c_bias": random(rng, keys["num_filter"]),
     }
-    compare(grafted, turned(operator, ndim, {**keys, "no_bias": False}), arrays, rng)
+    compare(ours, turned(operator, ndim, {**keys, "no_bias": False}), arrays, rng)
 
 
 @pytest.mark.parametrize("pool_type", ["max", "avg"])
@@ -83,8 +81,8 @@ def test_pooling_is_mxnets_of_transposed_data(shape, pool_type, rng):
     ndim = len(shape) - 2
     keys = {"kernel": (3,) * ndim, "stride": (2,) * ndim, "pad": (1,) * ndim, "pool_type": pool_type}
     keys["count_include_pad"] = False
-    grafted = mx.sym.Custom(mx.sym.var("data"), op_type="ocl_pooling", layout=LAYOUTS[ndim][1], **keys)
-    compare(grafted, turned("Pooling", ndim, keys), {"data": random(rng, *shape)}, rng, requests=["write", "add"])
+    ours = mx.sym.Custom(mx.sym.var("data"), op_type="ocl_pooling", layout=LAYOUTS[ndim][1], **keys)
+    compare(ours, turned("Pooling", ndim, keys), {"data": random(rng, *shape)}, rng, requests=["write", "add"])
 
 
 @pytest.mark.parametrize("name", ["3x3", "depthwise", "deconvolution", "3-d"])

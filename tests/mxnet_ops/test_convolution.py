@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from tests.mxnet_ops.graft_checks import (
+from tests.mxnet_ops.operator_checks import (
     assert_close,
     compare,
     evaluate,
@@ -71,8 +71,8 @@ def test_convolution_in_float64(name, rng):
     problem = CONV[name]
     if problem.pad_begin == problem.pad_end:
         compare(*symbols(problem), inputs(problem, rng, "float64"), rng, dtype="float64", requests=["write"])
-    grafted, _ = symbols(problem)
-    numeric_gradients(grafted, inputs(problem, rng, "float64"), rng)
+    ours, _ = symbols(problem)
+    numeric_gradients(ours, inputs(problem, rng, "float64"), rng)
 
 
 @pytest.mark.parametrize("name", STATED_DEPTHWISE)
@@ -96,10 +96,10 @@ def test_depthwise_convolution_is_one_native_convolution_per_channel(name, rng):
     native = mx.sym.Concat(*parts, dim=1)
     own = {**attributes(problem), "no_bias": True}
     del own["num_group"]  # it is the number of channels
-    grafted = mx.sym.Custom(data, weight, op_type="ocl_depthwise_conv", name="c", **own)
+    ours = mx.sym.Custom(data, weight, op_type="ocl_depthwise_conv", name="c", **own)
     arrays = inputs(problem, rng, "float32")
     arrays.pop("c_bias", None)
-    compare(grafted, native, arrays, rng, requests=["write"])
+    compare(ours, native, arrays, rng, requests=["write"])
 
 
 @pytest.mark.parametrize("name", ["plain-3x3-bias", "groups-2", "3x3-stride-2"])
@@ -137,10 +137,10 @@ def test_no_images(op_type):
 
 def test_two_runs_give_the_same_bits(rng):
     problem = CONV["many-channels"]
-    grafted, _ = symbols(problem)
+    ours, _ = symbols(problem)
     arrays = inputs(problem, rng, "float32")
     head = random(rng, problem.batch, problem.out_channels, *problem.out_size)
-    one, other = evaluate(grafted, arrays, [head]), evaluate(grafted, arrays, [head])
+    one, other = evaluate(ours, arrays, [head]), evaluate(ours, arrays, [head])
     assert (one.outputs[0] == other.outputs[0]).all()
     assert all((one.gradients[name] == other.gradients[name]).all() for name in arrays)
 

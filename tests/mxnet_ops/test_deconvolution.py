@@ -9,7 +9,7 @@ from mxnet.base import MXNetError
 
 from clgraft import core
 from clgraft.core import ClgraftError
-from tests.mxnet_ops.graft_checks import (
+from tests.mxnet_ops.operator_checks import (
     assert_close,
     compare,
     expect_rounded_half_precision,

@@ -8,7 +8,7 @@ import pytest
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
-from tests.mxnet_ops.graft_checks import MODES, assert_close, compare, random
+from tests.mxnet_ops.operator_checks import MODES, assert_close, compare, random
 
 
 def generator() -> gluon.nn.HybridSequential:
@@ -49,8 +49,8 @@ def test_gluon_net(mode, rng, tmp_path):
     ours = generator()
     ours.load_parameters(str(tmp_path / "net.params"))
     report = ops.swap_block(ours)
-    grafts = [row.graft for row in report.rows]
-    assert grafts.count("ocl_deconv") == 2 and grafts.count("ocl_fully_connected") == 2
+    types = [row.graft for row in report.rows]
+    assert types.count("ocl_deconv") == 2 and types.count("ocl_fully_connected") == 2
     if mode != "plain":
         ours.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
     for _ in range(2):

@@ -8,12 +8,12 @@ import pytest
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.graft_checks import compare, evaluate, random
+from tests.mxnet_ops.operator_checks import compare, evaluate, random
 
 
-def swapped(native: mx.sym.Symbol, graft: str) -> mx.sym.Symbol:
+def swapped(native: mx.sym.Symbol, op_type: str) -> mx.sym.Symbol:
     found, report = ops.swap_symbol(native)
-    assert [row.graft for row in report.replaced] == [graft] and not report.kept, report
+    assert [row.graft for row in report.replaced] == [op_type] and not report.kept, report
     assert found.list_arguments() == native.list_arguments() and found.list_outputs() == native.list_outputs()
     return found
 

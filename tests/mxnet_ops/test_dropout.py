@@ -11,7 +11,7 @@ from mxnet import autograd, gluon
 
 from clgraft.core import ClgraftError
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.graft_checks import MODES, compare, evaluate, random
+from tests.mxnet_ops.operator_checks import MODES, compare, evaluate, random
 
 SHAPE = (8, 16, 17, 19)
 SIGMAS = 5

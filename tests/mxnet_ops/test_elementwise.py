@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import assert_close, compare, evaluate, numeric_gradients, random
 
 SHAPES = [(2, 3, 5, 7), (1,), (1031,), (3, 1, 2, 1, 2)]
 NATIVE = {
@@ -71,8 +71,8 @@ def test_slopes(keys, rng):
 def test_learned_slopes(shared, rng):
     arrays = {"data": random(rng, 4, 3, 5, 7), "gamma": random(rng, 1 if shared else 3)}
     data, gamma = mx.sym.var("data"), mx.sym.var("gamma")
-    grafted = mx.sym.Custom(data, gamma, op_type="ocl_activation", act_type="prelu")
-    compare(grafted, mx.sym.LeakyReLU(data, gamma, act_type="prelu"), arrays, rng)
+    ours = mx.sym.Custom(data, gamma, op_type="ocl_activation", act_type="prelu")
+    compare(ours, mx.sym.LeakyReLU(data, gamma, act_type="prelu"), arrays, rng)
     inferred = mx.sym.Custom(data, op_type="ocl_activation", act_type="prelu", name="a").infer_shape(data=(4, 3, 5, 7))
     assert inferred[0] == [(4, 3, 5, 7), (3,)]
 
@@ -135,10 +135,10 @@ def test_arithmetic_with_broadcasting_is_mxnets(name, shapes, rng):
     if name in ("maximum", "minimum"):
         a, b = np.round(a * 2), np.round(b * 2)  # ties
     native = getattr(mx.sym, f"broadcast_{name}")(mx.sym.var("a"), mx.sym.var("b"))
-    grafted = mx.sym.Custom(
+    ours = mx.sym.Custom(
         mx.sym.var("a"), mx.sym.var("b"), op_type="ocl_eltwise", operation=OPERATION.get(name, name), name="e"
     )
-    compare(grafted, native, {"a": a, "b": b}, rng, dtype="float64")
+    compare(ours, native, {"a": a, "b": b}, rng, dtype="float64")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -157,20 +157,20 @@ def test_sums_of_many(count, rng):
 def test_products_and_maxima_of_three(operation, rng):
     a, b, c = (mx.sym.var(name) for name in "abc")
     native = a * b * c if operation == "multiply" else mx.sym.maximum(mx.sym.maximum(a, b), c)
-    grafted = mx.sym.Custom(a, b, c, op_type="ocl_eltwise", operation=operation, num_args=3)
-    compare(grafted, native, {name: random(rng, 4, 5, 6) for name in "abc"}, rng)
+    ours = mx.sym.Custom(a, b, c, op_type="ocl_eltwise", operation=operation, num_args=3)
+    compare(ours, native, {name: random(rng, 4, 5, 6) for name in "abc"}, rng)
 
 
 def test_one_array_as_both_inputs(rng):
     x = mx.sym.var("x")
-    grafted = mx.sym.Custom(x, x, op_type="ocl_eltwise", operation="multiply")
-    compare(grafted, x * x, {"x": random(rng, 4, 5)}, rng)
+    ours = mx.sym.Custom(x, x, op_type="ocl_eltwise", operation="multiply")
+    compare(ours, x * x, {"x": random(rng, 4, 5)}, rng)
 
 
 def test_shapes_of_equal_inputs_are_inferred_from_either():
     a, b = mx.sym.var("a"), mx.sym.var("b")
-    grafted = mx.sym.Custom(a, b, op_type="ocl_eltwise", broadcast=False)
-    assert grafted.infer_shape(b=(2, 3))[0] == [(2, 3), (2, 3)]
+    ours = mx.sym.Custom(a, b, op_type="ocl_eltwise", broadcast=False)
+    assert ours.infer_shape(b=(2, 3))[0] == [(2, 3), (2, 3)]
 
 
 def test_own_expression_with_scalars_and_broadcast_gradients(rng):
@@ -181,18 +181,18 @@ def test_own_expression_with_scalars_and_broadcast_gradients(rng):
         "num_args": 2,
     }
     p, q = mx.sym.var("p"), mx.sym.var("q")
-    grafted = mx.sym.Custom(p, q, op_type="ocl_pointwise", **keys)
+    ours = mx.sym.Custom(p, q, op_type="ocl_pointwise", **keys)
     native = mx.sym.broadcast_mul(p, q) * 1.5 - 2
-    compare(grafted, native, {"p": random(rng, 3, 4, 5), "q": random(rng, 1, 4, 1)}, rng)
+    compare(ours, native, {"p": random(rng, 3, 4, 5), "q": random(rng, 1, 4, 1)}, rng)
 
 
 def test_own_expression_with_several_outputs_that_its_gradient_reads(rng):
     keys = {"expression": "y0 = exp(x0); y1 = x0 * x0;", "gradient": "dx0 = dy0 * y0 + 2 * dy1 * x0;"}
     x = mx.sym.var("x")
-    grafted = mx.sym.Custom(x, op_type="ocl_pointwise", **keys)
+    ours = mx.sym.Custom(x, op_type="ocl_pointwise", **keys)
     native = mx.sym.Group([mx.sym.exp(x), x * x])
-    compare(grafted, native, {"x": random(rng, 6, 7, dtype="float64")}, rng, dtype="float64")
-    numeric_gradients(grafted, {"x": random(rng, 3, 2, dtype="float64")}, rng)
+    compare(ours, native, {"x": random(rng, 6, 7, dtype="float64")}, rng, dtype="float64")
+    numeric_gradients(ours, {"x": random(rng, 3, 2, dtype="float64")}, rng)
 
 
 @pytest.mark.parametrize("keepdims", [True, False])
@@ -200,14 +200,14 @@ def test_own_expression_with_several_outputs_that_its_gradient_reads(rng):
 def test_own_expression_reduced(axis, keepdims, rng):
     keys = {"expression": "y0 = x0 * x0;", "gradient": "dx0 = 2 * dy0 * x0;", "reduction": "sum", "keepdims": keepdims}
     x = mx.sym.var("x")
-    grafted = mx.sym.Custom(x, op_type="ocl_pointwise", axis=axis, **keys)
+    ours = mx.sym.Custom(x, op_type="ocl_pointwise", axis=axis, **keys)
     native = mx.sym.sum(x * x, axis=axis, keepdims=keepdims) if axis else mx.sym.sum(x * x, keepdims=keepdims)
-    compare(grafted, native, {"x": random(rng, 3, 4, 5, dtype="float64")}, rng, dtype="float64")
+    compare(ours, native, {"x": random(rng, 3, 4, 5, dtype="float64")}, rng, dtype="float64")
 
 
 def test_expression_without_gradient_gives_zeros(rng):
-    grafted = mx.sym.Custom(mx.sym.var("x"), op_type="ocl_pointwise", expression="y0 = floor(x0);", gradient="none")
-    got = evaluate(grafted, {"x": random(rng, 9)}, [random(rng, 9)])
+    ours = mx.sym.Custom(mx.sym.var("x"), op_type="ocl_pointwise", expression="y0 = floor(x0);", gradient="none")
+    got = evaluate(ours, {"x": random(rng, 9)}, [random(rng, 9)])
     assert (got.gradients["x"] == 0).all()
 
 

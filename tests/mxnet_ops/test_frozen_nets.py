@@ -17,7 +17,7 @@ import clgraft.mxnet_ops as ops
 from clgraft.mxnet_ops.engine import changes
 from clgraft.mxnet_ops.regions import constants, passes
 from tests.mxnet_ops.frozen_nets import equal, expect_held, image, make, small, write_unseen
-from tests.mxnet_ops.graft_checks import random
+from tests.mxnet_ops.operator_checks import random
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from mxnet import gluon
 import clgraft.mxnet_ops as ops
 from clgraft import core
 from tests.mxnet_ops.frozen_nets import SHAPE, equal, expect_held, image, make, small, write_unseen
-from tests.mxnet_ops.graft_checks import assert_close, random
+from tests.mxnet_ops.operator_checks import assert_close, random
 
 sym = mx.sym
 

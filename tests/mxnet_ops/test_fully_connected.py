@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clgraft.core import ClgraftError
-from tests.mxnet_ops.graft_checks import (
+from tests.mxnet_ops.operator_checks import (
     assert_close,
     compare,
     evaluate,
@@ -64,8 +64,8 @@ def test_shapes_and_types_follow_from_data_alone():
     assert symbol.list_arguments() == native.list_arguments()
     assert symbol.infer_shape(data=(2, 4, 9)) == native.infer_shape(data=(2, 4, 9))
     assert symbol.infer_type(data="float64") == native.infer_type(data="float64")
-    grafted, other = symbols({"num_hidden": 6, "flatten": False, "no_bias": True})
-    assert grafted.infer_shape(data=(2, 4, 9)) == other.infer_shape(data=(2, 4, 9))
+    ours, other = symbols({"num_hidden": 6, "flatten": False, "no_bias": True})
+    assert ours.infer_shape(data=(2, 4, 9)) == other.infer_shape(data=(2, 4, 9))
 
 
 def test_the_last_axis_of_a_vector(rng):
@@ -92,10 +92,10 @@ def test_no_rows():
 
 def test_two_runs_give_the_same_bits(rng):
     shape, keys = CASES["many rows"]
-    grafted, _ = symbols(keys)
+    ours, _ = symbols(keys)
     arrays = inputs(shape, keys, rng, "float32")
     head = random(rng, 130, 50)
-    one, other = evaluate(grafted, arrays, [head]), evaluate(grafted, arrays, [head])
+    one, other = evaluate(ours, arrays, [head]), evaluate(ours, arrays, [head])
     assert (one.outputs[0] == other.outputs[0]).all()
     assert all((one.gradients[name] == other.gradients[name]).all() for name in arrays)
 

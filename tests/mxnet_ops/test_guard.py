@@ -1,4 +1,4 @@
-"""Native, grafted, native: MXNet frees what it hands to Custom operators, and it must not matter."""
+"""Native, ours, native: MXNet frees what it hands to Custom operators, and it must not matter."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-import clgraft.mxnet_ops as grafted_ops
+import clgraft.mxnet_ops as clgraft_ops
 from clgraft.mxnet_ops.engine import calls
 from clgraft.mxnet_ops.guards import guard, unguard
 from tests.folders import ROOT
-from tests.mxnet_ops.graft_checks import MODES, assert_close, evaluate, random
+from tests.mxnet_ops.operator_checks import MODES, assert_close, evaluate, random
 
 REPEATS = 8
 
 
 class Chain(gluon.HybridBlock):
-    """Native convolutions around grafted operators; one weight is used by a native and by a grafted convolution."""
+    """Native convolutions around clgraft operators; one weight is used by a native and by one of ours."""
 
-    def __init__(self, grafted: bool) -> None:
+    def __init__(self, ours: bool) -> None:
         super().__init__(prefix="chain_")
-        self.grafted = grafted
+        self.ours = ours
         with self.name_scope():
             for name, shape in (("first", (32, 8, 3, 3)), ("shared", (32, 32, 3, 3)), ("last", (16, 32, 3, 3))):
                 setattr(self, name, self.params.get(name, shape=shape))
@@ -38,7 +38,7 @@ class Chain(gluon.HybridBlock):
         same = {"kernel": (3, 3), "pad": (1, 1), "no_bias": True}
         x = F.Convolution(x, first, num_filter=32, **same)
         x = F.Convolution(x, shared, num_filter=32, **same)
-        if self.grafted:
+        if self.ours:
             x = F.Custom(x, shared, op_type="ocl_conv", num_filter=32, **same)
             x = F.Convolution(x, shared, num_filter=32, **same)
             x = F.Custom(x, gamma, beta, mean, var, op_type="ocl_batchnorm", fix_gamma=False)
@@ -112,7 +112,7 @@ def test_swapped_in_part(mode, select, case):
     x, head, values, expected = case
     block = Chain(False)
     block.initialize()
-    grafted_ops.swap_block(block, select=select)
+    clgraft_ops.swap_block(block, select=select)
     if mode != "plain":
         block.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
     for _ in range(3):
@@ -165,8 +165,8 @@ def test_symbols_have_no_guards_and_cached_graphs_do(case, tmp_path):
     x, head, values, expected = case
     symbol = traced()
     assert guard.MARK not in symbol.tojson()
-    written = grafted_ops.guard_symbol(symbol)  # as files of earlier versions hold it
-    assert guard.MARK in written.tojson() and grafted_ops.guard_symbol(written) is written
+    written = clgraft_ops.guard_symbol(symbol)  # as files of earlier versions hold it
+    assert guard.MARK in written.tojson() and clgraft_ops.guard_symbol(written) is written
     for net, name in ((symbol, "plain"), (written, "guarded")):
         net.save(str(tmp_path / f"{name}-symbol.json"))
         block = as_block(mx.sym.load(str(tmp_path / f"{name}-symbol.json")), values)
@@ -176,7 +176,7 @@ def test_symbols_have_no_guards_and_cached_graphs_do(case, tmp_path):
 
 def test_an_executor_runs_without_guards_and_keeps_names():
     symbol = traced()
-    executor = grafted_ops.guard_symbol(symbol).simple_bind(mx.cpu(), data=(2, 8, 5, 6))
+    executor = clgraft_ops.guard_symbol(symbol).simple_bind(mx.cpu(), data=(2, 8, 5, 6))
     bound = executor._symbol
     assert guard.MARK not in bound.tojson()
     assert bound.list_arguments() == symbol.list_arguments()
@@ -184,8 +184,8 @@ def test_an_executor_runs_without_guards_and_keeps_names():
     assert bound.list_outputs() == symbol.list_outputs()
     plain = mx.sym.var("x") + 1
     assert unguard.executor_symbol(plain) is plain
-    grafted = mx.sym.Custom(mx.sym.var("x"), op_type="ocl_activation", act_type="relu", name="a")
-    assert list(grafted.bind(mx.cpu(), {"x": mx.nd.ones((1, 2))}).output_dict) == ["a_output"]
+    ours = mx.sym.Custom(mx.sym.var("x"), op_type="ocl_activation", act_type="relu", name="a")
+    assert list(ours.bind(mx.cpu(), {"x": mx.nd.ones((1, 2))}).output_dict) == ["a_output"]
 
 
 def test_exported_and_imported(case, tmp_path):
@@ -224,7 +224,7 @@ def test_graphs_look_like_native_ones():
         mx.sym.Group(list(mx.sym.SliceChannel(x, num_outputs=3, name="s"))[1:]),
         mx.sym.Convolution(mx.sym.Convolution(x, kernel=(1, 1), num_filter=2, name="c"), kernel=(1, 1), num_filter=2),
     ):
-        swapped, report = grafted_ops.swap_symbol(native, regions=False)
+        swapped, report = clgraft_ops.swap_symbol(native, regions=False)
         assert report.replaced
         assert swapped.list_outputs() == native.list_outputs()
         assert swapped.get_internals().list_outputs() == native.get_internals().list_outputs()
@@ -263,7 +263,7 @@ def test_attributes_of_outputs_stay(by_hand):
     """Module joins the outputs of its contexts along the axis that __layout__ names."""
     data, keys = mx.sym.var("data"), {"act_type": "relu", "name": "act", "__layout__": "TNC"}
     native = mx.sym.Activation(data, **keys)
-    own = mx.sym.Custom(data, op_type="ocl_activation", **keys) if by_hand else grafted_ops.swap_symbol(native)[0]
+    own = mx.sym.Custom(data, op_type="ocl_activation", **keys) if by_hand else clgraft_ops.swap_symbol(native)[0]
     assert own.attr("__layout__") == "TNC"
     module = mx.mod.Module(own, ("data",), None, context=[mx.cpu(0), mx.cpu(1)])
     module.bind(data_shapes=[mx.io.DataDesc("data", (3, 8, 7), "float32", layout="TNC")])

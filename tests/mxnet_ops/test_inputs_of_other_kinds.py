@@ -9,7 +9,7 @@ from mxnet.gluon import nn
 
 from clgraft import core
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, evaluate, random
 
 
 @pytest.mark.parametrize("stype", ["csr", "row_sparse"])

@@ -8,7 +8,7 @@ import pytest
 from mxnet import gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, evaluate, random
 
 X = (2, 3, 4, 4)
 ELEMENTWISE = {

@@ -7,7 +7,7 @@ import pytest
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.graft_checks import compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import compare, evaluate, numeric_gradients, random
 
 
 def pair(**keys):
@@ -42,9 +42,9 @@ def test_numeric_gradients(shape, rng):
 
 def test_half_precision(rng):
     x = random(rng, 2, 8, 5, 5, dtype="float16")
-    grafted, native = pair(nsize=5, alpha=0.5)
+    ours, native = pair(nsize=5, alpha=0.5)
     wide = evaluate(native, {"data": x.astype("float32")}).outputs[0]
-    assert abs(evaluate(grafted, {"data": x}).outputs[0] - wide).max() < 2e-3
+    assert abs(evaluate(ours, {"data": x}).outputs[0] - wide).max() < 2e-3
 
 
 @pytest.mark.parametrize(

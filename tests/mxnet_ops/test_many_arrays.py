@@ -8,7 +8,7 @@ import pytest
 
 from clgraft import core
 from clgraft.mxnet_ops import swap_symbol
-from tests.mxnet_ops.graft_checks import compare, evaluate, random
+from tests.mxnet_ops.operator_checks import compare, evaluate, random
 
 COUNTS = (62, 63, 64, 65, 300)
 

@@ -9,7 +9,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.graft_checks import MODES, assert_close, random
+from tests.mxnet_ops.operator_checks import MODES, assert_close, random
 
 REPEATS = 4
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import clgraft.mxnet_ops as ops
-from tests.mxnet_ops.graft_checks import random
+from tests.mxnet_ops.operator_checks import random
 from tests.mxnet_ops.zoo_comparison import NETS, compare_net, filled, image_size, make, worst
 
 # a net of each family, with its number of images; all of them: zoo_comparison.py

@@ -1,4 +1,4 @@
-"""Several processes: a parameter server and two workers train a grafted net as one process does on all images."""
+"""Several processes: a parameter server and two workers train a swapped net as one process does on all images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import mxnet as mx  # a scheduler or a server stays in here until the workers ar
 import numpy as np
 from mxnet import gluon
 
-data, out, grafted = sys.argv[1], sys.argv[2], sys.argv[3] == "grafted"
+data, out, ours = sys.argv[1], sys.argv[2], sys.argv[3] == "ours"
 store = mx.kv.create(sys.argv[4])
 numbers = np.load(data)
 images, labels = numbers["images"], numbers["labels"]
@@ -35,7 +35,7 @@ with net.name_scope():
 mx.random.seed(9)
 net.initialize(mx.init.Xavier())
 net(mx.nd.array(images[0]))
-if grafted:
+if ours:
     ops.swap_block(net)
 net.hybridize()
 trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=store)
@@ -103,12 +103,12 @@ def test_two_workers_and_a_server_train_as_one_process_on_all_images(data, tmp_p
     import mxnet as mx
 
     assert mx.runtime.Features().is_enabled("DIST_KVSTORE")
-    joint = [start([data, str(tmp_path / kind), kind, "local"]) for kind in ("grafted", "native")]
+    joint = [start([data, str(tmp_path / kind), kind, "local"]) for kind in ("ours", "native")]
     finish(joint)
-    port, arguments = free_port(), [data, str(tmp_path / "parts"), "grafted", "dist_sync"]
+    port, arguments = free_port(), [data, str(tmp_path / "parts"), "ours", "dist_sync"]
     finish([start(arguments, role, port) for role in ("worker", "worker", "server", "scheduler")])
     native = mx.nd.load(str(tmp_path / "native.0.params"))
-    for file in ("grafted.0", "parts.0", "parts.1"):
+    for file in ("ours.0", "parts.0", "parts.1"):
         found = mx.nd.load(str(tmp_path / f"{file}.params"))
         assert set(found) == set(native)
         for name, value in native.items():

@@ -12,7 +12,7 @@ import pytest
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
-from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, evaluate, random
 
 CLASSES, BATCH, STEPS = 4, 8, 3
 SHAPE = (3, 12, 10)
@@ -33,11 +33,11 @@ def batches(rng):
     return list(zip(images, labels))
 
 
-def train_block(folder, data, grafted: bool, dtype: str, resume: bool) -> list[float]:
+def train_block(folder, data, ours: bool, dtype: str, resume: bool) -> list[float]:
     """Train on some batches, from and to files of parameters and of the optimizer's states."""
     net = block()
     net.cast(dtype)
-    if grafted:
+    if ours:
         ops.swap_block(net)
     net.load_parameters(str(folder / "net.params"), cast_dtype=True)
     net.hybridize()
@@ -213,7 +213,7 @@ def test_a_weight_used_twice(requests, rng):
 def test_parameters_shared_by_blocks_and_gradients_that_add_up(request_, rng):
     x = mx.nd.array(random(rng, 2, 4, 6, 6))
     gradients = []
-    for grafted in (False, True):
+    for ours in (False, True):
         mx.random.seed(3)
         net, nn = gluon.nn.HybridSequential(prefix="shared_"), gluon.nn
         first = nn.Conv2D(4, 3, padding=1, in_channels=4, prefix="a_")
@@ -222,7 +222,7 @@ def test_parameters_shared_by_blocks_and_gradients_that_add_up(request_, rng):
         )
         net.initialize(mx.init.Xavier())
         net.collect_params().setattr("grad_req", request_)
-        if grafted:
+        if ours:
             ops.swap_block(net)
         net.hybridize()
         for _ in range(2):

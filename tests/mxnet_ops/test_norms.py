@@ -9,7 +9,7 @@ from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.graft_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
 
 
 def pair(name: str, **keys):

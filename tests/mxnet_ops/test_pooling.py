@@ -9,7 +9,7 @@ from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.graft_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
 from tests.problem_sets import problem_lines
 
 NAMES = {"average": "avg", "lp1": "lp", "lp2": "lp", "lp3": "lp"}
@@ -105,8 +105,8 @@ def test_not_a_number_is_no_maximum(rng):
 @pytest.mark.parametrize("pool_type", ["max", "avg", "sum", "lp"])
 def test_numeric_gradients(pool_type, rng):
     arrays = {"data": 1 + rng.random((2, 3, 6, 7))}
-    grafted, _ = symbols(kernel=(3, 2), stride=(2, 1), pad=(1, 1), pool_type=pool_type, p_value=3)
-    numeric_gradients(grafted, arrays, rng)
+    ours, _ = symbols(kernel=(3, 2), stride=(2, 1), pad=(1, 1), pool_type=pool_type, p_value=3)
+    numeric_gradients(ours, arrays, rng)
 
 
 def test_no_images():

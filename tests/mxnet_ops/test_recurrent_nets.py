@@ -8,7 +8,7 @@ import pytest
 from mxnet import autograd, gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.graft_checks import MODES, assert_close, evaluate, random
+from tests.mxnet_ops.operator_checks import MODES, assert_close, evaluate, random
 
 SIZE, INPUTS, BATCH = 6, 5, 2
 

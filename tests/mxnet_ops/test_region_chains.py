@@ -10,7 +10,7 @@ import pytest
 from mxnet import gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.graft_checks import compare, evaluate, random
+from tests.mxnet_ops.operator_checks import compare, evaluate, random
 
 SHAPE = (3, 5, 6, 7)
 
@@ -34,7 +34,7 @@ CHAINS = {
 }
 
 
-def grafts(symbol) -> list[str]:
+def types(symbol) -> list[str]:
     nodes = json.loads(symbol.tojson())["nodes"]
     return [node["attrs"]["op_type"] for node in nodes if node["op"] == "Custom"]
 
@@ -49,7 +49,7 @@ def arrays_of(symbol, rng, dtype):
 def test_a_chain_computes_the_same(name, dtype, rng):
     native = CHAINS[name](mx.sym.var("x"))
     swapped, report = swap_symbol(native, regions=True)
-    assert grafts(swapped) == ["ocl_region"], str(report)
+    assert types(swapped) == ["ocl_region"], str(report)
     assert swapped.list_outputs() == native.list_outputs()
     compare(swapped, native, arrays_of(native, rng, dtype), rng, dtype=dtype, requests=["write", "add"])
 
@@ -70,7 +70,7 @@ FOLLOWERS = {
 def test_a_batch_norm_and_its_activation(name, train, rng):
     native = FOLLOWERS[name](norm(conv(mx.sym.var("x"))))
     swapped, report = swap_symbol(native, regions=True)
-    assert grafts(swapped) == ["ocl_region"], str(report)
+    assert types(swapped) == ["ocl_region"], str(report)
     assert swapped.list_inputs() == native.list_inputs()
     dtype = "float32" if name == "leaky" else "float64"  # MXNet computes leaky in single precision
     states = {"moving_mean": random(rng, 5, dtype=dtype), "moving_var": (0.5 + rng.random(5)).astype(dtype)}
@@ -94,7 +94,7 @@ def test_fuse_means_regions():
         swapped, _ = swap_symbol(native, fuse=True)
     assert swapped.tojson() == swap_symbol(native, regions=True)[0].tojson()
     with pytest.warns(DeprecationWarning):
-        assert "ocl_region" not in grafts(swap_symbol(native, fuse=False)[0])
+        assert "ocl_region" not in types(swap_symbol(native, fuse=False)[0])
     for fuse, regions in ((True, False), (False, True)):
         net = gluon.nn.HybridSequential()
         net.add(gluon.nn.Conv2D(2, 3, in_channels=3), gluon.nn.Activation("relu"))

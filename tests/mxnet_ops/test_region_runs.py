@@ -18,7 +18,7 @@ from clgraft.core.runtime.plan import OVERWRITE
 from clgraft.mxnet_ops.engine import registration
 from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.regions import execution
-from tests.mxnet_ops.graft_checks import random
+from tests.mxnet_ops.operator_checks import random
 
 sym = mx.sym
 

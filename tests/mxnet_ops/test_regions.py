@@ -11,7 +11,7 @@ from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
-from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, evaluate, random
 
 sym = mx.sym
 NO_PASSES = "-all"
@@ -65,7 +65,7 @@ def arrays_of(symbol: mx.sym.Symbol, rng, **known) -> tuple[dict, dict]:
 
 
 def compare(first, second, exact: bool = True) -> None:
-    """Compare two evaluations of `graft_checks`."""
+    """Compare two evaluations of `operator_checks`."""
     for i, (a, b) in enumerate(zip(first.outputs, second.outputs)):
         check(b, a, f"output {i}", exact)
     for group in ("gradients", "auxiliary"):

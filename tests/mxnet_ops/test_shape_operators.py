@@ -8,7 +8,7 @@ import pytest
 from mxnet import autograd, gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.graft_checks import MODES, compare, evaluate, random
+from tests.mxnet_ops.operator_checks import MODES, compare, evaluate, random
 
 X = (3, 4, 6, 5)
 
@@ -94,23 +94,23 @@ def test_other_dtypes(name, dtype, rng):
 def test_odd_shapes_of_concat(shape, rng):
     x, y, z = var("x", "y", "z")
     native = mx.sym.Concat(x, y, z, dim=1)
-    grafted = mx.sym.Custom(x, y, z, op_type="ocl_concat", num_args=3)
+    ours = mx.sym.Custom(x, y, z, op_type="ocl_concat", num_args=3)
     other = (shape[0], 3, *shape[2:])
     arrays = {"x": random(rng, *shape), "y": random(rng, *other), "z": random(rng, *shape)}
-    compare(grafted, native, arrays, rng)
+    compare(ours, native, arrays, rng)
 
 
 def test_crop_like_another(rng):
     x, like = var("x", "like")
     native = mx.sym.Crop(x, like, num_args=2, offset=(1, 1))
-    grafted = mx.sym.Custom(x, like, op_type="ocl_crop", num_args=2, offset=(1, 1))
-    compare(grafted, native, {"x": random(rng, *X), "like": random(rng, 1, 9, 4, 3)}, rng)
+    ours = mx.sym.Custom(x, like, op_type="ocl_crop", num_args=2, offset=(1, 1))
+    compare(ours, native, {"x": random(rng, *X), "like": random(rng, 1, 9, 4, 3)}, rng)
 
 
 def test_one_array_twice(rng):
     x = mx.sym.var("x")
-    grafted = mx.sym.Custom(x, x, op_type="ocl_concat", num_args=2)
-    compare(grafted, mx.sym.Concat(x, x, dim=1), {"x": random(rng, *X)}, rng)
+    ours = mx.sym.Custom(x, x, op_type="ocl_concat", num_args=2)
+    compare(ours, mx.sym.Concat(x, x, dim=1), {"x": random(rng, *X)}, rng)
 
 
 def test_no_images():

@@ -9,7 +9,7 @@ from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.graft_checks import MODES, TOLERANCE, assert_close, compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import MODES, TOLERANCE, assert_close, compare, evaluate, numeric_gradients, random
 
 FUNCTIONS = ("softmax", "log_softmax", "softmin")
 HEAD_ONLY = {"data": "write", "label": "null"}
@@ -27,7 +27,7 @@ def pair(name: str, **keys):
     return swapped, net
 
 
-def compare_loss(grafted, native, arrays, rng, *, dtype="float32", heads=True) -> None:
+def compare_loss(ours, native, arrays, rng, *, dtype="float32", heads=True) -> None:
     """Compare the output and data's gradient, written and added; label has none in MXNet and a zero here.
 
     Factors are single precision in MXNet, whatever the data: so is the comparison.
@@ -35,11 +35,11 @@ def compare_loss(grafted, native, arrays, rng, *, dtype="float32", heads=True) -
     found = evaluate(native, arrays, requests=HEAD_ONLY)
     given = [random(rng, *found.outputs[0].shape, dtype=dtype)] if heads else []
     expected = evaluate(native, arrays, given, requests=HEAD_ONLY)
-    got = evaluate(grafted, arrays, given)
+    got = evaluate(ours, arrays, given)
     assert_close(got.outputs[0], expected.outputs[0], "float32", "output")
     assert_close(got.gradients["data"], expected.gradients["data"], "float32", "gradient")
     assert not got.gradients["label"].any()
-    added = evaluate(grafted, arrays, given, requests={"data": "add", "label": "null"}, start=3.0)
+    added = evaluate(ours, arrays, given, requests={"data": "add", "label": "null"}, start=3.0)
     assert_close(added.gradients["data"], expected.gradients["data"] + 3, "float32", "added gradient")
     assert np.isnan(added.gradients["label"]).all()
 
@@ -66,9 +66,9 @@ def test_softmax_is_mxnets(shape, keys, function, rng):
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_half_precision(function, rng):
     arrays = {"data": random(rng, 5, 33, 3, dtype="float16")}
-    grafted, native = pair(function, axis=1)
+    ours, native = pair(function, axis=1)
     wide = evaluate(native, {"data": arrays["data"].astype("float64")}, [np.ones((5, 33, 3))])
-    got = evaluate(grafted, arrays, [np.ones((5, 33, 3), "float16")])
+    got = evaluate(ours, arrays, [np.ones((5, 33, 3), "float16")])
     assert_close(got.outputs[0], wide.outputs[0], "float16")
     assert np.abs(got.gradients["data"] - wide.gradients["data"]).max() < 0.05 if function == "log_softmax" else 2e-3
 
@@ -80,10 +80,10 @@ def test_softmax_activation_is_mxnets(mode, shape, rng):
 
 def test_softmax_activation_of_more_axes(rng):
     """MXNet's own goes along the last axis, but its gradient along axis 1: ours is that of the output."""
-    grafted, native = pair("SoftmaxActivation")
+    ours, native = pair("SoftmaxActivation")
     arrays = {"data": random(rng, 3, 4, 5, 2, dtype="float32")}
-    assert_close(evaluate(grafted, arrays).outputs[0], evaluate(native, arrays).outputs[0])
-    numeric_gradients(grafted, {"data": random(rng, 3, 4, 5, 2, dtype="float64")}, rng)
+    assert_close(evaluate(ours, arrays).outputs[0], evaluate(native, arrays).outputs[0])
+    numeric_gradients(ours, {"data": random(rng, 3, 4, 5, 2, dtype="float64")}, rng)
 
 
 def test_large_numbers_infinities_and_nan():
@@ -142,9 +142,9 @@ def test_softmax_output_in_half_precision(name, rng):
     shape, label, keys = OUTPUTS[name]
     classes = shape[1 if keys.get("multi_output") else -1]
     arrays = {"data": random(rng, *shape, dtype="float16"), "label": rng.integers(0, classes, label).astype("float16")}
-    grafted, native = pair("SoftmaxOutput", **keys)
+    ours, native = pair("SoftmaxOutput", **keys)
     wide = {key: value.astype("float64") for key, value in arrays.items()}
-    expected, got = evaluate(native, wide, [], requests=HEAD_ONLY), evaluate(grafted, arrays, [])
+    expected, got = evaluate(native, wide, [], requests=HEAD_ONLY), evaluate(ours, arrays, [])
     assert_close(got.outputs[0], expected.outputs[0], "float16")
     assert_close(got.gradients["data"], expected.gradients["data"], "float16")
 
@@ -159,10 +159,10 @@ def test_gradients_weighted_by_the_outputs_gradient(probabilities, places, rng):
     targets = np.moveaxis(np.eye(5)[labels], 2, 1) if places else np.eye(3)[labels]
     keys = {"multi_output": True} if places else {"preserve_shape": True}
     symbols = [mx.sym.var("data"), mx.sym.var("label")]
-    grafted = mx.sym.Custom(*symbols, op_type="ocl_softmax_output", out_grad=True, grad_scale=0.5, **keys)
+    ours = mx.sym.Custom(*symbols, op_type="ocl_softmax_output", out_grad=True, grad_scale=0.5, **keys)
     arrays = {"data": x, "label": targets if probabilities else labels.astype("float64")}
     divisor = 3 if places and not probabilities else 1
-    got = evaluate(grafted, arrays, [head])
+    got = evaluate(ours, arrays, [head])
     assert_close(got.gradients["data"], 0.5 * (y - targets) * head / divisor, "float64")
     net = mx.sym.SoftmaxOutput(*symbols, out_grad=True)
     assert "output itself" in ops.swap_symbol(net)[1].kept[0].reason

@@ -9,7 +9,7 @@ from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
-from tests.mxnet_ops.graft_checks import MODES, assert_close, random
+from tests.mxnet_ops.operator_checks import MODES, assert_close, random
 
 # float64: what single precision makes of a net of 60 layers is no measure of equality
 ROUNDING_GROWTH = 1e-9
@@ -99,7 +99,7 @@ def test_layers_with_deferred_shapes(mode, rng):
     ops.swap_block(net)
     net.initialize()
     hybridize(net, mode)
-    net(mx.nd.array(x))  # infers shapes through grafted operators
+    net(mx.nd.array(x))  # infers shapes through clgraft operators
     for (name, mine), (other, theirs) in zip(net.collect_params().items(), native.collect_params().items()):
         assert name == other and mine.shape == theirs.shape
         mine.set_data(theirs.data())
@@ -206,13 +206,13 @@ def test_training_with_a_trainer_follows_the_native_net(rng):
     native.initialize(mx.init.Xavier())
     native(x)
     values = {name: p.data().copy() for name, p in native.collect_params().items()}
-    for grafted in (False, True):
+    for ours in (False, True):
         net = small()
         net.initialize()
         net(x)
         for name, value in values.items():
             net.collect_params()[name].set_data(value)
-        if grafted:
+        if ours:
             ops.swap_block(net)
         net.hybridize()
         trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.05, "momentum": 0.9})
@@ -250,7 +250,7 @@ def test_functions_come_from_mxnets_own_module(make, mode, rng):
     assert_close(block(x).asnumpy(), expected)
 
 
-def test_functions_are_grafted_only_while_a_swapped_block_computes(monkeypatch, rng):
+def test_functions_are_replaced_only_while_a_swapped_block_computes(monkeypatch, rng):
     called = []
     custom = mx.nd.Custom
     monkeypatch.setattr(mx.nd, "Custom", lambda *a, **k: called.append(k["op_type"]) or custom(*a, **k))

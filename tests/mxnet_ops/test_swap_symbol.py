@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clgraft.mxnet_ops as ops
-from tests.mxnet_ops.graft_checks import assert_close, evaluate, numeric_gradients, random
+from tests.mxnet_ops.operator_checks import assert_close, evaluate, numeric_gradients, random
 
 
 def residual_net() -> mx.sym.Symbol:
@@ -78,18 +78,18 @@ def test_names_stay_and_parameters_load(tmp_path, rng):
 
 def test_report_says_what_was_replaced_and_why_not():
     _, report = ops.swap_symbol(mx.sym.cumsum(residual_net(), name="cumsum"))
-    grafts = {row.name: row.graft for row in report.replaced}
-    assert grafts["conv0"] == grafts["pw"] == "ocl_conv" and grafts["dw"] == "ocl_depthwise_conv"
-    assert grafts["bn0"] == "ocl_batchnorm" and grafts["pool"] == "ocl_pooling"
-    assert {grafts[n] for n in ("relu0", "elu", "selu", "gate", "clip")} == {"ocl_activation"}
-    assert {grafts[n] for n in ("sum", "sum3", "scaled")} == {"ocl_eltwise"}
+    types = {row.name: row.graft for row in report.replaced}
+    assert types["conv0"] == types["pw"] == "ocl_conv" and types["dw"] == "ocl_depthwise_conv"
+    assert types["bn0"] == "ocl_batchnorm" and types["pool"] == "ocl_pooling"
+    assert {types[n] for n in ("relu0", "elu", "selu", "gate", "clip")} == {"ocl_activation"}
+    assert {types[n] for n in ("sum", "sum3", "scaled")} == {"ocl_eltwise"}
     reasons = {row.name: row.reason for row in report.kept}
-    assert grafts["fc"] == "ocl_fully_connected" and grafts["mean"] == "ocl_reduce"
+    assert types["fc"] == "ocl_fully_connected" and types["mean"] == "ocl_reduce"
     assert "no grafted operator" in reasons["cumsum"]
     text = str(report)
     assert (
         "ocl_depthwise_conv" in text
-        and f"{len(grafts)} replaced, {len(reasons)} left alone" in text
+        and f"{len(types)} replaced, {len(reasons)} left alone" in text
         and "guards" in text
     )
 
@@ -140,7 +140,7 @@ def test_left_alone_with_a_reason():
         assert swapped.list_outputs() == symbol.list_outputs()
 
 
-def test_no_guard_between_grafted_operators_and_a_second_swap_changes_nothing():
+def test_no_guard_between_clgraft_operators_and_a_second_swap_changes_nothing():
     x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=4, name="c")
     x = mx.sym.Activation(mx.sym.BatchNorm(x, name="b"), act_type="relu", name="r")
     swapped, report = ops.swap_symbol(x)

@@ -11,7 +11,7 @@ from mxnet import autograd, gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
 from tests.mxnet_ops import vision_nets
-from tests.mxnet_ops.graft_checks import MODES, random
+from tests.mxnet_ops.operator_checks import MODES, random
 
 BATCH, SIZE = 2, 16
 STEPS = 3

@@ -1,4 +1,4 @@
-"""MXNet's calls of grafted operators in C: `lib` and `ffi`, ready to be given to MXNet.
+"""MXNet's calls of clgraft operators in C: `lib` and `ffi`, ready to be given to MXNet.
 
 The C side keeps what was found out about a call (names, shapes, plans) and runs operators without Python; what it does
 not know yet it asks of `clgraft.mxnet_ops.engine.registration`.

@@ -1,4 +1,4 @@
-"""Builds `clgraft.mxnet_ops.engine.calls._calls` with cffi: MXNet's calls of grafted operators, answered in C.
+"""Builds `clgraft.mxnet_ops.engine.calls._calls` with cffi: MXNet's calls of clgraft operators, answered in C.
 
 Nothing is linked: MXNet's functions and the runtime's are handed over as addresses when the package is imported.
 """

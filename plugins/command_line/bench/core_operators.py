@@ -1,4 +1,4 @@
-"""Our side without an adapter: plans run on NumPy arrays or on arrays of the device, for peers without a graft."""
+"""Our side without an adapter: plans run on NumPy arrays or on arrays of the device, for peers without an adapter."""
 
 from __future__ import annotations
 

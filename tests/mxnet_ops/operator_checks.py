@@ -79,20 +79,20 @@ def assert_close(got: np.ndarray, expected: np.ndarray, dtype: str = "float32", 
     assert error <= TOLERANCE[dtype], f"{what}: error {error:.2e} of the largest value, allowed {TOLERANCE[dtype]:.0e}"
 
 
-def compare(grafted, native, arrays, rng, *, dtype="float32", train=True, auxiliary=None, requests=None) -> None:
+def compare(ours, native, arrays, rng, *, dtype="float32", train=True, auxiliary=None, requests=None) -> None:
     """Compare outputs, every gradient under every write request, and auxiliary states with MXNet's own operator."""
     plain = evaluate(native, arrays, train=train, auxiliary=auxiliary)
     heads = [random(rng, *output.shape, dtype=output.dtype.name) for output in plain.outputs]
     expected = evaluate(native, arrays, heads, train=train, auxiliary=auxiliary)
     names = native.list_arguments()
-    assert grafted.list_arguments() == names
+    assert ours.list_arguments() == names
     mixes = requests or [
         "write",
         "add",
         *({name: "write" if name == lone else "null" for name in names} for lone in names[1:]),
     ]
     for mix in mixes:
-        got = evaluate(grafted, arrays, heads, requests=mix, start=3.0, train=train, auxiliary=auxiliary)
+        got = evaluate(ours, arrays, heads, requests=mix, start=3.0, train=train, auxiliary=auxiliary)
         for i, (one, other) in enumerate(zip(got.outputs, expected.outputs)):
             assert_close(one, other, dtype, f"output {i}")
         for name in names:
@@ -128,12 +128,12 @@ def numeric_gradients(symbol, arrays, rng, *, train=True, auxiliary=None) -> Non
         assert abs(got - expected) <= 1e-7 * scale, f"gradient of {name}: got {got}, numerically {expected}"
 
 
-def expect_rounded_half_precision(grafted, native, arrays: dict[str, np.ndarray], rng) -> None:
+def expect_rounded_half_precision(ours, native, arrays: dict[str, np.ndarray], rng) -> None:
     """Compare a symbol on float16 with MXNet's own on the same numbers in float32."""
     wide = {key: value.astype("float32") for key, value in arrays.items()}
     head = random(rng, *evaluate(native, wide).outputs[0].shape, dtype="float16")
     expected = evaluate(native, wide, [head.astype("float32")])
-    got = evaluate(grafted, arrays, [head])
+    got = evaluate(ours, arrays, [head])
     assert got.outputs[0].dtype == np.float16
     assert_close(got.outputs[0], expected.outputs[0], "float16", "output")
     for key in arrays:

@@ -42,7 +42,7 @@ class Draw(NamedTuple):
     always: bool
 
 
-class Graft(NamedTuple):
+class OperatorCalls(NamedTuple):
     """What an operator does for given shapes.
 
     Parameters
