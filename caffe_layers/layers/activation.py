@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from clgraft import core
-from clgraft.caffe_layers.layers import fillers, programs
+from clgraft.caffe_layers.layers import expression_plans, fillers
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
 from clgraft.core.nn import activations
 from clgraft.core.nn.activations import LEFT, SLOPE_GRADIENTS, Function, find
@@ -33,16 +33,16 @@ class Activation(OclLayer):
         raise NotImplementedError
 
     def prepare(self, shapes: list) -> list:
-        self.forward_program: programs.Program | None = None
-        self.backward_program: programs.Program | None = None
+        self.forward_plan: expression_plans.ExpressionPlan | None = None
+        self.backward_plan: expression_plans.ExpressionPlan | None = None
         self.count = math.prod(shapes[0])
         return shapes
 
     def scalars_of(self, text: str) -> list:
         """Return the names of the scalars that a text uses."""
-        return [name for name in self.formula.scalars if name in programs.names_in(text)]
+        return [name for name in self.formula.scalars if name in expression_plans.names_in(text)]
 
-    def plan_forward(self) -> programs.Program:
+    def plan_forward(self) -> expression_plans.ExpressionPlan:
         """Plan on first use: only then it is known whether the layer works in place."""
         text, outputs = assigned("y", self.formula.value), {"y": None}
         self.saves = self.formula.keeps_x(LEFT) and self.in_place
@@ -50,36 +50,36 @@ class Activation(OclLayer):
             text, outputs = text + KEEP, {"y": None, "kept": None}
             self.kept = self.array((self.count,))
         names = self.scalars_of(text)
-        self.forward_program = programs.make(self.context, text, {"x": (self.count,)}, outputs, names)
+        self.forward_plan = expression_plans.make(self.context, text, {"x": (self.count,)}, outputs, names)
         self.forward_scalars = [self.formula.scalars[name] for name in names]
-        return self.forward_program
+        return self.forward_plan
 
     def compute(self, bottom: Any, top: Any) -> None:
-        program = self.forward_program or self.plan_forward()
+        planned = self.forward_plan or self.plan_forward()
         buffers = {"x": buffer(bottom[0].data), "y": buffer(top[0].data)}
         if self.saves:
             buffers["kept"] = buffer(self.kept)
-        program.run(buffers, self.forward_scalars)
+        planned.run(buffers, self.forward_scalars)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if not propagate_down[0]:
             return
-        program = self.backward_program or self.plan_backward()
+        planned = self.backward_plan or self.plan_backward()
         buffers = {"dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff)}
-        if "x" in program.names:
+        if "x" in planned.names:
             buffers["x"] = buffer(self.kept if self.saves else bottom[0].data)
-        if "y" in program.names:
+        if "y" in planned.names:
             buffers["y"] = buffer(top[0].data)
-        program.run(buffers, self.backward_scalars)
+        planned.run(buffers, self.backward_scalars)
 
-    def plan_backward(self) -> programs.Program:
+    def plan_backward(self) -> expression_plans.ExpressionPlan:
         """Plan on first use: a net that only predicts never does."""
         text = assigned("dx", self.formula.gradient(LEFT))
         names = self.scalars_of(text)
         shapes = {name: (self.count,) for name in ("x", "y", "dy")}
-        self.backward_program = programs.make(self.context, text, shapes, {"dx": None}, names)
+        self.backward_plan = expression_plans.make(self.context, text, shapes, {"dx": None}, names)
         self.backward_scalars = [self.formula.scalars[name] for name in names]
-        return self.backward_program
+        return self.backward_plan
 
 
 class OclReLU(Activation):
@@ -236,13 +236,13 @@ class OclPReLU(OclLayer):
         self.kept: Any = None
         return shapes
 
-    def program(self, text: str, *outputs: str) -> programs.Program:
+    def planned(self, text: str, *outputs: str) -> expression_plans.ExpressionPlan:
         """Plan on first use."""
         if outputs not in self.plans:
             slope = (1, self.slopes, 1)
             inputs = {"x": self.shape, "dy": self.shape, "slope": slope}
             wanted = {name: slope if name == "dslope" else None for name in outputs}
-            self.plans[outputs] = programs.make(self.context, text, inputs, wanted)
+            self.plans[outputs] = expression_plans.make(self.context, text, inputs, wanted)
         return self.plans[outputs]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -253,7 +253,7 @@ class OclPReLU(OclLayer):
                 self.kept = self.array(self.shape)
             buffers["kept"] = buffer(self.kept)
             outputs.append("kept")
-        self.program(self.forward_text, *outputs).run(buffers)
+        self.planned(self.forward_text, *outputs).run(buffers)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         wanted = ["dx"] * bool(propagate_down[0]) + ["dslope"] * self.learns(0)
@@ -267,4 +267,4 @@ class OclPReLU(OclLayer):
             "dx": buffer(bottom[0].diff),
             "dslope": buffer(slope.diff, core.ACCUMULATE),
         }
-        self.program(self.backward_text, *wanted).run(buffers)
+        self.planned(self.backward_text, *wanted).run(buffers)

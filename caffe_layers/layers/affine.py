@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from clgraft import core
-from clgraft.caffe_layers.layers import fillers, programs
+from clgraft.caffe_layers.layers import expression_plans, fillers
 from clgraft.caffe_layers.layers.activation import KEEP
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
 from clgraft.core.nn import elementwise
@@ -52,12 +52,12 @@ class Affine(OclLayer):
         self.plans: dict = {}
         self.kept: Any = None
 
-    def program(self, text: str, *outputs: str) -> programs.Program:
+    def planned(self, text: str, *outputs: str) -> expression_plans.ExpressionPlan:
         """Plan on first use."""
         if outputs not in self.plans:
             inputs = {"x": self.shape, "dy": self.shape, "g": self.along, "b": self.along}
             wanted = {name: self.along if name in ("dg", "db") else None for name in outputs}
-            self.plans[outputs] = programs.make(self.context, text, inputs, wanted)
+            self.plans[outputs] = expression_plans.make(self.context, text, inputs, wanted)
         return self.plans[outputs]
 
     def run_forward(self, bottom: Any, top: Any, vectors: dict) -> None:
@@ -69,7 +69,7 @@ class Affine(OclLayer):
                 self.kept = self.array(self.shape)
             buffers["kept"] = buffer(self.kept)
             outputs.append("kept")
-        self.program(self.forward_text, *outputs).run(buffers)
+        self.planned(self.forward_text, *outputs).run(buffers)
 
     def run_backward(self, top: Any, propagate_down: Any, bottom: Any, vectors: dict) -> None:
         """Compute the gradients; `vectors` holds the buffers of g and of the wanted dg and db."""
@@ -81,7 +81,7 @@ class Affine(OclLayer):
         buffers = {"dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff), **vectors}
         if self.keeps_x:
             buffers["x"] = buffer(self.kept if self.in_place else bottom[0].data)
-        self.program(self.backward_text, *outputs).run(buffers)
+        self.planned(self.backward_text, *outputs).run(buffers)
 
     def passes_dy(self) -> bool:
         """Return whether dx is dy in the same memory."""

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, ClassVar
 
-from clgraft.caffe_layers.layers import programs
+from clgraft.caffe_layers.layers import expression_plans
 from clgraft.caffe_layers.layers.layer import MANY, OclLayer, buffer
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import without_marks
@@ -56,42 +56,42 @@ class OclPointwise(OclLayer):
 
     def prepare(self, shapes: list) -> list:
         self.inputs = {f"x{i}": shape for i, shape in enumerate(shapes)}
-        self.backward_programs: dict = {}
+        self.backward_plans: dict = {}
         outputs = dict.fromkeys(self.tops_named)
-        self.forward_program = self.plan(self.forward_text, self.inputs, outputs)
-        self.common = self.forward_program.plan.problem.common_shape
+        self.forward_plan = self.plan(self.forward_text, self.inputs, outputs)
+        self.common = self.forward_plan.plan.problem.common_shape
         return [self.common] * len(outputs)
 
-    def plan(self, text: str, inputs: dict, outputs: dict) -> programs.Program:
+    def plan(self, text: str, inputs: dict, outputs: dict) -> expression_plans.ExpressionPlan:
         """Plan a text with the scalars that it uses."""
-        names = [name for name in self.scalars if name in programs.names_in(text)]
-        return programs.make(self.context, text, inputs, outputs, names)
+        names = [name for name in self.scalars if name in expression_plans.names_in(text)]
+        return expression_plans.make(self.context, text, inputs, outputs, names)
 
-    def run(self, program: programs.Program, buffers: dict) -> None:
-        """Run a program with its scalars."""
-        program.run(buffers, [self.scalars[name] for name in program.plan.scalars])
+    def run(self, planned: expression_plans.ExpressionPlan, buffers: dict) -> None:
+        """Run a plan with its scalars."""
+        planned.run(buffers, [self.scalars[name] for name in planned.plan.scalars])
 
     def compute(self, bottom: Any, top: Any) -> None:
         buffers = {f"x{i}": buffer(bottom[i].data) for i in range(self.bottom_count)}
         buffers.update({name: buffer(top[i].data) for i, name in enumerate(self.tops_named)})
-        self.run(self.forward_program, buffers)
+        self.run(self.forward_plan, buffers)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         wanted = tuple(i for i in range(self.bottom_count) if propagate_down[i])
         if not wanted:
             return
-        if wanted not in self.backward_programs:
-            self.backward_programs[wanted] = self.plan_backward(wanted)
+        if wanted not in self.backward_plans:
+            self.backward_plans[wanted] = self.plan_backward(wanted)
         buffers = {f"dx{i}": buffer(bottom[i].diff) for i in wanted}
         for i in range(self.bottom_count):
             buffers[f"x{i}"] = buffer(bottom[i].data)
         for i in range(self.top_count):
             buffers[f"y{i}"], buffers[f"dy{i}"] = buffer(top[i].data), buffer(top[i].diff)
-        self.run(self.backward_programs[wanted], buffers)
+        self.run(self.backward_plans[wanted], buffers)
 
-    def plan_backward(self, wanted: tuple) -> programs.Program:
+    def plan_backward(self, wanted: tuple) -> expression_plans.ExpressionPlan:
         """Plan the gradients of some of the bottoms."""
-        names = programs.names_in(self.backward_text)
+        names = expression_plans.names_in(self.backward_text)
         for i in wanted:
             expected = f"an assignment to dx{i}: the net learns through it"
             self.expect(f"dx{i}" in names, f"backward {self.backward_text!r}", expected)

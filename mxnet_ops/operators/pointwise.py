@@ -62,7 +62,7 @@ class Pointwise(Operator):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        count = self._forward(((),) * self.num_args, "float32", reduced=False).program.outputs
+        count = self._forward(((),) * self.num_args, "float32", reduced=False).assignments.outputs
         return ("output",) if count == 1 else tuple(f"output{i}" for i in range(count))
 
     @property
@@ -88,7 +88,7 @@ class Pointwise(Operator):
         count = len(operator.outputs)  # reads the expression
         if operator.gradient != NO_GRADIENT:
             shape = ((),) * operator.num_args
-            found = operator._backward(shape, ((),) * count, "float32").program.outputs
+            found = operator._backward(shape, ((),) * count, "float32").assignments.outputs
             if found != operator.num_args:
                 raise attributes.error(
                     "gradient", f"of {found} inputs", f"of {operator.num_args}, dx0 = ...; and so on"
@@ -112,7 +112,7 @@ class Pointwise(Operator):
         axes, _ = self._reduced(problem.common_shape)
         if not axes:
             return problem
-        folds = (core.Reduction(self.reduction, axes),) * problem.program.outputs
+        folds = (core.Reduction(self.reduction, axes),) * problem.assignments.outputs
         return core.PointwiseProblem(shapes, self.expression, folds, names, dtype=dtype)
 
     def _backward(self, shapes: tuple[Shape, ...], outputs: tuple[Shape, ...], dtype: str) -> core.PointwiseProblem:

@@ -25,7 +25,7 @@ def differences(text: str, values: list[np.ndarray], scalars: dict[str, float] |
     """Hold each input's gradient by the reference to central differences of the reference."""
     problem = PointwiseProblem(tuple(v.shape for v in values), text, (), tuple(scalars or {}), dtype="float64")
     given = {f"x{i}": value for i, value in enumerate(values)}
-    outputs = [f"y{i}" for i in range(problem.program.outputs)]
+    outputs = [f"y{i}" for i in range(problem.assignments.outputs)]
     rng = np.random.default_rng(1)
     seeds = {f"d{name}": rng.standard_normal(problem.common_shape) for name in outputs}
     known = {**given, **seeds}
@@ -188,8 +188,8 @@ def test_kernels_compute_the_gradients(dtype: str) -> None:
 
 
 def test_gradient_expression_is_a_program() -> None:
-    program = PointwiseProblem(((3,), (3,)), "y0 = x0 * x1; y1 = x0;").program
-    text = gradient_expression(program, 2)
+    assignments = PointwiseProblem(((3,), (3,)), "y0 = x0 * x1; y1 = x0;").assignments
+    text = gradient_expression(assignments, 2)
     assert text == "dx0 = dy1 + dy0 * x1; dx1 = dy0 * x0;"
 
 

@@ -72,7 +72,7 @@ def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
     one, two = first.problem, second.problem
     if one.dtype == "float16":
         return None  # the value between the two is rounded to float16; a register would keep more
-    if any(reduction is not None for reduction in one.reductions) or one.program.outputs != 1:
+    if any(reduction is not None for reduction in one.reductions) or one.assignments.outputs != 1:
         return None
     value = first.writes[0]
     if not changes.isdisjoint(first.reads):
@@ -102,7 +102,7 @@ def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
             scalars[fresh] = given
         texts.append(_renamed(node.problem.expression, meaning, number))
     text = " ".join(texts)
-    if len(inputs) + two.program.outputs > MOST_ARGUMENTS or len(text) > MOST_CHARACTERS:
+    if len(inputs) + two.assignments.outputs > MOST_ARGUMENTS or len(text) > MOST_CHARACTERS:
         return None
     reductions = two.reductions if shapes[1] == list(two.inputs) else ()
     problem = PointwiseProblem(tuple(inputs), text, reductions, tuple(scalars), dtype=two.dtype)

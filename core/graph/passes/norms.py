@@ -11,7 +11,7 @@ from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.problem import KEPT
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.expression import read_assignments
 
 X = re.compile(r"\bx\b")
 
@@ -101,13 +101,13 @@ def activation_of(node: Node) -> str | None:
     problem = node.problem
     if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1 or problem.alpha or problem.beta:
         return None
-    if any(problem.reductions) or problem.program.outputs != 1:
+    if any(problem.reductions) or problem.assignments.outputs != 1:
         return None
     for name, following in ACTIVATIONS.items():
         if following.scalars != problem.parameters:
             continue
-        program = read_program(f"y0 = {X.sub('x0', following.value)};", 1, following.scalars)
-        if program.c_text((0,)) == problem.program.c_text((0,)):
+        assignments = read_assignments(f"y0 = {X.sub('x0', following.value)};", 1, following.scalars)
+        if assignments.c_text((0,)) == problem.assignments.c_text((0,)):
             return name
     return None
 

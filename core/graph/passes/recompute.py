@@ -123,7 +123,7 @@ def _cheap(graph: Structure, name: str) -> bool:
     if {state.name for state in graph.states} & set(node.reads):
         return False
     if isinstance(problem, PointwiseProblem):
-        return not any(problem.reductions) and not problem.beta and problem.program.outputs == 1
+        return not any(problem.reductions) and not problem.beta and problem.assignments.outputs == 1
     if not isinstance(problem, BatchNormProblem) or not problem.direction.startswith("forward"):
         return False
     if problem.direction == "forward_inference":

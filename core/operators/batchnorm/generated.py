@@ -16,7 +16,7 @@ from typing import Any
 
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.problem import KEPT, BatchNormProblem
-from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.operators.pointwise.problem import Reduction, read_fold
@@ -105,7 +105,7 @@ class _Builder:
         inputs, outputs : str
             Names; x, dy, y and dx have the shape of x, all others one value per channel.
         text : str
-            A program over these names.
+            Assignments over these names.
         whole : bool
             Outputs are arguments that are both read and written: they have no write mode.
         """
@@ -124,8 +124,8 @@ class _Builder:
             binding, kind = self.binding(name.replace("new", "running"))
             own = "" if whole or name.startswith("_") else name
             bound[i] = Result(binding, own, SUM if folded else None, kind)
-        program = read_program(loads + text + stores, len(names), (*scalars, *constants))
-        loop = Loop(shape, program, operands, bound, folded, scalars, constants, dtype=self.problem.dtype)
+        assignments = read_assignments(loads + text + stores, len(names), (*scalars, *constants))
+        loop = Loop(shape, assignments, operands, bound, folded, scalars, constants, dtype=self.problem.dtype)
         part = generate(self.planner, loop, self.scratch)
         self.launches += part.items
         self.workspace = max(self.workspace, self.scratch, part.workspace_bytes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from clgraft.core.operators.batchnorm.generated import activated_text, flow_text
 from clgraft.core.operators.batchnorm.problem import KEPT, BatchNormProblem
-from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant
 
@@ -44,11 +44,11 @@ class TrainingKernels:
         if self.forward:
             self.outputs += self.kept
             text = f"{activated_text(problem.activation, 'x0')} y0 = y;"
-            self.defines["ACTIVATE"] = read_program(text, 1, scalars).c_text((0,))
+            self.defines["ACTIVATE"] = read_assignments(text, 1, scalars).c_text((0,))
         else:
             self.inputs += self.kept
             leading, flow = flow_text(problem.activation, "x1")
-            self.defines["FLOW"] = read_program(f"real dy = x0; {leading}y0 = {flow};", 2, scalars).c_text((0,))
+            self.defines["FLOW"] = read_assignments(f"real dy = x0; {leading}y0 = {flow};", 2, scalars).c_text((0,))
 
     def number(self, value: float) -> Constant:
         """Return a constant of the arithmetic's type."""

@@ -6,7 +6,7 @@ import math
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.operators.pointwise.problem import Reduction, read_fold
@@ -26,7 +26,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     last = problem.layout == LAST
     loop = Loop(
         shape=(problem.batch * pixels, channels, 1) if last else (problem.batch, channels, pixels),
-        program=read_program("y0 = x0;", 1, ()),
+        assignments=read_assignments("y0 = x0;", 1, ()),
         inputs={0: Operand(Buffer("dy"), (channels, 1, 1) if last else (channels * pixels, pixels, 1))},
         outputs={0: Result(Buffer("db"), "db", read_fold(Reduction("sum")))},
         folded=(0, 2),

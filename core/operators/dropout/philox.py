@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.operators.dropout.problem import DropoutProblem
-from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result, broadcast_strides
 from clgraft.core.planning.implementation import Planner
@@ -71,7 +71,7 @@ def _shared(problem: DropoutProblem, planner: Planner) -> Launches:
     }
     loop = Loop(
         shape=problem.shape,
-        program=read_program("y0 = x0 * x1;", 2, ()),
+        assignments=read_assignments("y0 = x0 * x1;", 2, ()),
         inputs=inputs,
         outputs={0: Result(Buffer(output), output)},
         folded=(),

@@ -36,7 +36,7 @@ def plan(problem: FusedProblem, planner: Planner) -> Launches:
     bindings: list[Buffer | Workspace] = [middle, *(Buffer(f"x{i + 1}") for i in range(len(problem.extras)))]
     loop = Loop(
         shape=common,
-        program=pointwise.program,
+        assignments=pointwise.assignments,
         inputs={
             i: Operand(binding, broadcast_strides(shape, common))
             for i, (binding, shape) in enumerate(zip(bindings, pointwise.inputs))

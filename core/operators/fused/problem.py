@@ -73,7 +73,7 @@ class FusedProblem(Problem):
         object.__setattr__(self, "dtype", self.base.dtype)
         self._expect(set(self.extras) <= set(KINDS), "inputs", self.extras, f"words of {KINDS}")
         self._expect(len(self.extras) <= MOST_EXTRAS, "inputs", self.extras, f"at most {MOST_EXTRAS}")
-        self._expect(self.pointwise.program.outputs == 1, "expression", self.expression, "one output, y0")
+        self._expect(self.pointwise.assignments.outputs == 1, "expression", self.expression, "one output, y0")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class FusedProblem(Problem):
     @property
     def epilogue(self) -> Epilogue:
         """What follows the base, as a part of its kernels."""
-        return Epilogue(self.pointwise.program.c_text((0,)), self.extras, self.parameters)
+        return Epilogue(self.pointwise.assignments.c_text((0,)), self.extras, self.parameters)
 
     @property
     def tuned_through(self) -> Problem:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.planning.implementation import Planner
@@ -28,7 +28,7 @@ def add_vector(
     strides = tuple(int(i == axis) for i in range(len(shape)))
     loop = Loop(
         shape=shape,
-        program=read_program("y0 = x0;", 1, ()),
+        assignments=read_assignments("y0 = x0;", 1, ()),
         inputs={0: Operand(Buffer(vector), strides)},
         outputs={0: Result(Buffer(output), output)},
         dtype=dtype,

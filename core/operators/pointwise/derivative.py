@@ -1,9 +1,9 @@
-"""Derivatives of programs per element, by reverse accumulation over their statements.
+"""Derivatives of expressions per element, by reverse accumulation over their assignments.
 
-A program is written as single assignments of one operation each; then every value's gradient is the sum of what its
-readers pass back. So the gradient's text grows with the program's, not with its square. At kinks the derivative is that
-of the branch that was taken. Values are computed again from the inputs: the gradient reads no output of the forward
-program, except where a product or an extremum is reduced.
+Assignments are first split into ones of one operation each; then every value's gradient is the sum of what its readers
+pass back. So the gradient's text grows with the expression's, not with its square. At kinks the derivative is that of
+the branch that was taken. Values are computed again from the inputs: the gradient reads no output of the forward
+expression, except where a product or an extremum is reduced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.operators.pointwise.expression import ALIASES, IDENTIFIER, LEVELS, TESTS, Node, Program
+from clgraft.core.operators.pointwise.expression import ALIASES, IDENTIFIER, LEVELS, TESTS, Assignments, Term
 from clgraft.core.operators.pointwise.reduction import Reduction
 from clgraft.core.problem import Gradient
 
@@ -110,13 +110,13 @@ class _Entry:
 
 
 class Tape:
-    """A program as single assignments, and the gradients of its outputs.
+    """Assignments, split into ones of one operation each, and the gradients of their outputs.
 
     Parameters
     ----------
-    program : Program
+    assignments : Assignments
     inputs : mapping of str to str
-        The names that stand for the program's inputs in the new text.
+        The names that stand for the assignments' inputs in the new text.
     prefix : str
         What no other name begins with.
 
@@ -125,16 +125,16 @@ class Tape:
     lines : list of Line
         The forward values; then also the gradients.
     values : dict of str to str
-        The names or numbers that the program's targets have in the end.
+        The names or numbers that the assignments' targets have in the end.
     """
 
-    def __init__(self, program: Program, inputs: Mapping[str, str], prefix: str) -> None:
+    def __init__(self, assignments: Assignments, inputs: Mapping[str, str], prefix: str) -> None:
         self.prefix, self.inputs = prefix, dict(inputs)
         self.lines: list[Line] = []
         self.values: dict[str, str] = {}
         self._entries: list[_Entry] = []
         self._count = 0
-        for statement in program.statements:
+        for statement in assignments.statements:
             self.values[statement.target] = self._value(statement.value)
 
     def assign(self, text: str, kind: str = "v") -> str:
@@ -144,36 +144,36 @@ class Tape:
         self.lines.append(Line(name, text, frozenset(IDENTIFIER.findall(text))))
         return name
 
-    def _value(self, node: Node) -> str:
+    def _value(self, term: Term) -> str:
         """Return a name or a number for a value."""
-        if node.operator == "number":
-            return node.word
-        if node.operator == "name":
-            return self.values.get(node.word) or self.inputs.get(node.word, node.word)
-        if node.operator == "real":
-            return self.assign(f"{self._condition(node.operands[0])} ? 1 : 0")
-        if node.operator == "?":
-            test = self._condition(node.operands[0])
-            atoms: tuple[str, ...] = (test, self._value(node.operands[1]), self._value(node.operands[2]))
+        if term.operator == "number":
+            return term.word
+        if term.operator == "name":
+            return self.values.get(term.word) or self.inputs.get(term.word, term.word)
+        if term.operator == "real":
+            return self.assign(f"{self._condition(term.operands[0])} ? 1 : 0")
+        if term.operator == "?":
+            test = self._condition(term.operands[0])
+            atoms: tuple[str, ...] = (test, self._value(term.operands[1]), self._value(term.operands[2]))
             text = f"{test} ? {atoms[1]} : {atoms[2]}"
         else:
-            atoms = tuple(self._value(operand) for operand in node.operands)
-            text = _operation(node.operator, atoms)
+            atoms = tuple(self._value(operand) for operand in term.operands)
+            text = _operation(term.operator, atoms)
         name = self.assign(text)
-        self._entries.append(_Entry(name, ALIASES_BACK.get(node.operator, node.operator), atoms))
+        self._entries.append(_Entry(name, ALIASES_BACK.get(term.operator, term.operator), atoms))
         return name
 
-    def _condition(self, node: Node) -> str:
+    def _condition(self, term: Term) -> str:
         """Return the text of a truth value, in parentheses."""
-        if node.operator == "truth":
-            return f"({self._value(node.operands[0])} != 0)"
-        if node.operator == "!":
-            return f"(!{self._condition(node.operands[0])})"
-        if node.operator in ("&&", "||"):
-            left, right = (self._condition(operand) for operand in node.operands)
-            return f"({left} {node.operator} {right})"
-        atoms = tuple(self._value(operand) for operand in node.operands)
-        return _operation(node.operator, atoms) if node.operator in TESTS else f"({_operation(node.operator, atoms)})"
+        if term.operator == "truth":
+            return f"({self._value(term.operands[0])} != 0)"
+        if term.operator == "!":
+            return f"(!{self._condition(term.operands[0])})"
+        if term.operator in ("&&", "||"):
+            left, right = (self._condition(operand) for operand in term.operands)
+            return f"({left} {term.operator} {right})"
+        atoms = tuple(self._value(operand) for operand in term.operands)
+        return _operation(term.operator, atoms) if term.operator in TESTS else f"({_operation(term.operator, atoms)})"
 
     def gradients(self, seeds: Mapping[str, str], wanted: Collection[str]) -> dict[str, str]:
         """Add the lines of the gradients.
@@ -285,12 +285,12 @@ def free_prefix(names: Collection[str]) -> str:
     return prefix
 
 
-def gradient_expression(program: Program, inputs: int, scalars: Collection[str] = ()) -> str:
-    """Return the gradients of a program that reduces nothing, as a program itself.
+def gradient_expression(assignments: Assignments, inputs: int, scalars: Collection[str] = ()) -> str:
+    """Return the gradients of assignments that reduce nothing, as assignments themselves.
 
     Parameters
     ----------
-    program : Program
+    assignments : Assignments
     inputs : int
         The number of its inputs.
     scalars : collection of str
@@ -302,8 +302,8 @@ def gradient_expression(program: Program, inputs: int, scalars: Collection[str] 
         Assignments to dx0, dx1, ... that read x0, x1, ... and dy0, dy1, ...
     """
     names = [f"x{i}" for i in range(inputs)]
-    tape = Tape(program, {name: name for name in names}, free_prefix(scalars))
-    found = tape.gradients({f"y{i}": f"dy{i}" for i in range(program.outputs)}, names)
+    tape = Tape(assignments, {name: name for name in names}, free_prefix(scalars))
+    found = tape.gradients({f"y{i}": f"dy{i}" for i in range(assignments.outputs)}, names)
     lines = [f"real {line.target} = {line.text};" for line in needed(tape.lines, found)]
     return " ".join([*lines, *(f"d{name} = {found.get(name, '0')};" for name in names)])
 
@@ -317,7 +317,7 @@ def gradients(problem: Any) -> tuple[Gradient, ...]:
     Raises
     ------
     ProblemError
-        If the program uses a function without a known derivative, or an output has a reduction of its own (``fold``).
+        If it uses a function without a known derivative, or an output has a reduction of its own (``fold``).
     """
     return _Differentiator(problem).gradients()
 
@@ -329,7 +329,7 @@ class _Differentiator:
         self.prefix = free_prefix(problem.parameters)
         self.shapes: dict[str, tuple[int, ...]] = {}  # symbolic name -> shape, over the axes of the common shape
         inputs = {f"x{i}": self._load(f"x{i}", shape) for i, shape in enumerate(problem.inputs)}
-        self.tape = Tape(problem.program, inputs, self.prefix)
+        self.tape = Tape(problem.assignments, inputs, self.prefix)
         self.before: list[Gradient] = []
 
     def _load(self, symbol: str, shape: tuple[int, ...]) -> str:
@@ -342,7 +342,7 @@ class _Differentiator:
 
     def gradients(self) -> tuple[Gradient, ...]:
         problem = self.problem
-        seeds = {f"y{i}": self._seed(i) for i in range(problem.program.outputs)}
+        seeds = {f"y{i}": self._seed(i) for i in range(problem.assignments.outputs)}
         names = {self.tape.inputs[f"x{i}"]: i for i in range(len(problem.inputs))}
         found = {names[name]: text for name, text in self.tape.gradients(seeds, list(names)).items()}
         steps = list(self.before)
@@ -350,7 +350,7 @@ class _Differentiator:
             outputs = {f"dx{i}": (text, _summed(problem.inputs[i], self.common)) for i, text in sorted(found.items())}
             steps.append(self._gradient(outputs))
         if problem.beta:  # the outputs' old values; last, because these gradients take the place of the new ones
-            steps += [self._of_old_value(i) for i in range(problem.program.outputs)]
+            steps += [self._of_old_value(i) for i in range(problem.assignments.outputs)]
         return tuple(steps)
 
     def _seed(self, output: int) -> str:

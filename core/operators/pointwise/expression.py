@@ -1,6 +1,6 @@
 """Expressions per element: read, checked, and written again as OpenCL C that works on scalars and on vectors alike.
 
-A program is a list of C assignments over real numbers, such as ``real t = x0 - m; y0 = t > 0 ? t : 0;``. OpenCL's
+An expression is a list of C assignments over real numbers, such as ``real t = x0 - m; y0 = t > 0 ? t : 0;``. OpenCL's
 vectors do not follow scalar C (a comparison gives -1, a condition looks at the top bit, literals do not widen), so the
 text is not pasted into kernels: it is parsed, and written with the macros of kernels/pointwise/value.cl.
 """
@@ -53,7 +53,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<", "<=
 
 
 @dataclass(frozen=True)
-class Node:
+class Term:
     """A value: its C text, whether it is a truth value, the names that it reads, and what it is made of.
 
     Attributes
@@ -64,7 +64,7 @@ class Node:
     operator : str
         ``name`` and ``number`` have no operands; ``?`` has three; ``real`` is a truth value as 0 or 1, ``truth``
         whether a number is not 0; other signs and functions are called as in the text; a negation has one operand.
-    operands : tuple of Node
+    operands : tuple of Term
     word : str
         The name, or the number as text.
     """
@@ -73,7 +73,7 @@ class Node:
     truth: bool = False
     reads: frozenset[str] = frozenset()
     operator: str = "number"
-    operands: tuple[Node, ...] = ()
+    operands: tuple[Term, ...] = ()
     word: str = ""
     depth: int = field(default=0, init=False, compare=False)
 
@@ -86,7 +86,7 @@ class Statement:
     """An assignment to an output or to a local name."""
 
     target: str
-    value: Node
+    value: Term
 
 
 @dataclass
@@ -138,22 +138,22 @@ class _Reader:
         self.place += 1
         return True
 
-    def deeper(self, read: Callable[[], Node]) -> Node:
+    def deeper(self, read: Callable[[], Term]) -> Term:
         """Read what stands inside of something else."""
         self.nested += 1
         if self.nested > MOST_NESTED:
             raise self.error("deeper parentheses, signs and conditions", f"at most {MOST_NESTED} in each other")
-        node = read()
+        term = read()
         self.nested -= 1
-        return node
+        return term
 
-    def value(self) -> Node:
-        node = self.deeper(self.conditional)
-        if node.depth > MOST_DEPTH:
-            raise self.error(f"{node.depth} operations in each other", f"at most {MOST_DEPTH}: assign parts to names")
-        return node
+    def value(self) -> Term:
+        term = self.deeper(self.conditional)
+        if term.depth > MOST_DEPTH:
+            raise self.error(f"{term.depth} operations in each other", f"at most {MOST_DEPTH}: assign parts to names")
+        return term
 
-    def conditional(self) -> Node:
+    def conditional(self) -> Term:
         condition = self.binary(0)
         if not self.accept("?"):
             return condition
@@ -162,9 +162,9 @@ class _Reader:
         no = number(self.value())
         test = truth(condition)
         reads = test.reads | yes.reads | no.reads
-        return Node(f"PICK({test.text}, {yes.text}, {no.text})", False, reads, "?", (test, yes, no))
+        return Term(f"PICK({test.text}, {yes.text}, {no.text})", False, reads, "?", (test, yes, no))
 
-    def binary(self, level: int) -> Node:
+    def binary(self, level: int) -> Term:
         if level == len(LEVELS):
             return self.unary()
         left = self.binary(level + 1)
@@ -176,26 +176,26 @@ class _Reader:
             reads = left.reads | right.reads
             if logical:
                 text = f"{'BOTH' if sign == '&&' else 'EITHER'}({left.text}, {right.text})"
-                left = Node(text, True, reads, sign, (left, right))
+                left = Term(text, True, reads, sign, (left, right))
             else:
-                left = Node(f"({left.text} {sign} {right.text})", sign not in "+-*/", reads, sign, (left, right))
+                left = Term(f"({left.text} {sign} {right.text})", sign not in "+-*/", reads, sign, (left, right))
         return left
 
-    def unary(self) -> Node:
+    def unary(self) -> Term:
         if self.accept("!"):
             inner = truth(self.deeper(self.unary))
-            return Node(f"NOT({inner.text})", True, inner.reads, "!", (inner,))
+            return Term(f"NOT({inner.text})", True, inner.reads, "!", (inner,))
         if self.accept("-"):
             inner = number(self.deeper(self.unary))
-            return Node(f"(-{inner.text})", False, inner.reads, "-", (inner,))
+            return Term(f"(-{inner.text})", False, inner.reads, "-", (inner,))
         if self.accept("+"):
             return number(self.deeper(self.unary))
         return self.primary()
 
-    def primary(self) -> Node:
+    def primary(self) -> Term:
         kind, text = self.take()
         if kind == "number":
-            return Node(literal(float(text)), word=text)
+            return Term(literal(float(text)), word=text)
         if text == "(":
             if self.peek() in TYPES and self.tokens[self.place + 1 : self.place + 2] == [("sign", ")")]:
                 self.place += 2  # a cast between real types says nothing here
@@ -206,14 +206,14 @@ class _Reader:
         if kind == "name" and self.peek() == "(":
             return self.call(text)
         if kind == "name" and text in self.names:
-            return Node(self.names[text], False, frozenset((text,)), "name", (), text)
+            return Term(self.names[text], False, frozenset((text,)), "name", (), text)
         if kind == "name" and text in CONSTANTS:
-            return Node(literal(CONSTANTS[text]), word=text)
+            return Term(literal(CONSTANTS[text]), word=text)
         if kind == "name":
             raise self.error(f"the name {text!r}", f"one of {sorted(self.names)} or a constant of {sorted(CONSTANTS)}")
         raise self.error(repr(text), "a value")
 
-    def call(self, name: str) -> Node:
+    def call(self, name: str) -> Term:
         arguments = []
         self.expect("(")
         if not self.accept(")"):
@@ -229,8 +229,8 @@ class _Reader:
         reads = frozenset().union(*(a.reads for a in arguments))
         inside = ", ".join(a.text for a in arguments)
         if name in TESTS:
-            return Node(f"TRUTH({name}({inside}))", True, reads, name, tuple(arguments))
-        return Node(f"{ALIASES.get(name, name)}({inside})", False, reads, name, tuple(arguments))
+            return Term(f"TRUTH({name}({inside}))", True, reads, name, tuple(arguments))
+        return Term(f"{ALIASES.get(name, name)}({inside})", False, reads, name, tuple(arguments))
 
 
 def literal(value: float) -> str:
@@ -243,17 +243,17 @@ def literal(value: float) -> str:
     return f"SPLAT(REAL({text}))" if value >= 0 else f"(-SPLAT(REAL({text[1:]})))"
 
 
-def number(node: Node) -> Node:
+def number(term: Term) -> Term:
     """Return a truth value as 0 or 1, a number as it is."""
-    return Node(f"NUMBER({node.text})", False, node.reads, "real", (node,)) if node.truth else node
+    return Term(f"NUMBER({term.text})", False, term.reads, "real", (term,)) if term.truth else term
 
 
-def truth(node: Node) -> Node:
+def truth(term: Term) -> Term:
     """Return whether a number is not 0, a truth value as it is."""
-    return node if node.truth else Node(f"({node.text} != SPLAT(REAL(0.0)))", True, node.reads, "truth", (node,))
+    return term if term.truth else Term(f"({term.text} != SPLAT(REAL(0.0)))", True, term.reads, "truth", (term,))
 
 
-def read_value(text: str, names: dict[str, str], what: str) -> Node:
+def read_value(text: str, names: dict[str, str], what: str) -> Term:
     """Read one expression.
 
     Parameters
@@ -270,14 +270,14 @@ def read_value(text: str, names: dict[str, str], what: str) -> Node:
         If it is no expression over these names.
     """
     reader = _Reader(text, names, what)
-    node = number(reader.value())
+    term = number(reader.value())
     if reader.peek():
         raise reader.error(repr(reader.peek()), "its end")
-    return node
+    return term
 
 
 @dataclass(frozen=True)
-class Program:
+class Assignments:
     """Checked assignments.
 
     Attributes
@@ -293,11 +293,11 @@ class Program:
     @property
     def operations(self) -> int:
         """How many operations there are: signs, functions and conditions."""
-        nodes, count = [statement.value for statement in self.statements], 0
-        while nodes:
-            node = nodes.pop()
-            nodes += node.operands
-            count += bool(node.operands) and node.operator not in ("real", "truth")
+        terms, count = [statement.value for statement in self.statements], 0
+        while terms:
+            term = terms.pop()
+            terms += term.operands
+            count += bool(term.operands) and term.operator not in ("real", "truth")
         return count
 
     def part(self, outputs: tuple[int, ...]) -> tuple[Statement, ...]:
@@ -335,7 +335,7 @@ def local_name(name: str) -> str:
     return name if is_output(name) else f"t_{name}"
 
 
-def read_program(text: str, inputs: int, scalars: tuple[str, ...]) -> Program:
+def read_assignments(text: str, inputs: int, scalars: tuple[str, ...]) -> Assignments:
     """Read a list of assignments.
 
     Parameters
@@ -369,10 +369,10 @@ def read_program(text: str, inputs: int, scalars: tuple[str, ...]) -> Program:
     if not written or written != list(range(len(written))):
         missing = next(i for i in range(len(written) + 1) if i not in written)
         raise reader.error(f"no assignment to y{missing}", "y0, y1, ... without gaps")
-    program = Program(tuple(statements), len(written))
-    if program.operations > MOST_OPERATIONS:
-        raise reader.error(f"{program.operations} operations", f"at most {MOST_OPERATIONS}")
-    return program
+    assignments = Assignments(tuple(statements), len(written))
+    if assignments.operations > MOST_OPERATIONS:
+        raise reader.error(f"{assignments.operations} operations", f"at most {MOST_OPERATIONS}")
+    return assignments
 
 
 def _assignment(reader: _Reader, fixed: set[str]) -> Statement:
@@ -396,7 +396,7 @@ def _assignment(reader: _Reader, fixed: set[str]) -> Statement:
         raise reader.error(f"{target} {sign}", f"{target} = ..." if not known else "an assignment")
     value: Any = number(reader.value())
     if sign != "=":
-        old = Node(str(known), False, frozenset((target,)), "name", (), target)
-        value = Node(f"({known} {sign[0]} {value.text})", False, value.reads | {target}, sign[0], (old, value))
+        old = Term(str(known), False, frozenset((target,)), "name", (), target)
+        value = Term(f"({known} {sign[0]} {value.text})", False, value.reads | {target}, sign[0], (old, value))
     reader.names[target] = local_name(target)
     return Statement(target, value)

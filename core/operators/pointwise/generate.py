@@ -1,4 +1,4 @@
-"""From a checked program and a loop to launches: chooses the kernel's shape and writes its macros."""
+"""From checked assignments and a loop to launches: chooses the kernel's shape and writes its macros."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Generator:
     def __init__(self, planner: Planner, loop: Loop, workspace_offset: int) -> None:
         self.planner, self.loop, self.offset = planner, loop, workspace_offset
         self.numbers = tuple(sorted(loop.outputs))
-        reads = loop.program.reads(self.numbers)
+        reads = loop.assignments.reads(self.numbers)
         self.inputs = {n: operand for n, operand in sorted(loop.inputs.items()) if f"x{n}" in reads}
         folded = [axis in loop.folded for axis in range(len(loop.shape))]
         self.axes = collapse(loop.shape, folded, [operand.strides for operand in self.inputs.values()])
@@ -140,7 +140,7 @@ class _Generator:
             else:
                 walks = " ".join(f"F({n}, {kind}, {int(n == places[0])})" for n, kind in zip(places, kinds))
                 defines["INPUTS_FIRST(F)"], defines["FIRST_WALKS"] = walks, f"stride_{places[0]}_inner"
-        defines["BODY"] = self.loop.program.c_text(self.numbers)
+        defines["BODY"] = self.loop.assignments.c_text(self.numbers)
         for n in self.numbers:
             fold = self.loop.outputs[n].fold
             if fold:

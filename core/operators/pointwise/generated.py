@@ -26,7 +26,7 @@ def plan(problem: PointwiseProblem, planner: Planner) -> Launches:
         outputs = {n: Result(Buffer(f"y{n}"), f"y{n}", problem.fold(n) if axes else None) for n in groups[axes]}
         loop = Loop(
             shape=common,
-            program=problem.program,
+            assignments=problem.assignments,
             inputs=inputs,
             outputs=outputs,
             folded=axes,

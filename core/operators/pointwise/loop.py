@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clgraft.core.operators.pointwise.expression import Node, Program
+from clgraft.core.operators.pointwise.expression import Assignments, Term
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Operand:
 class Fold:
     """How values become one: C text of the fold of ``a`` and ``b``, and of its neutral element."""
 
-    combine: Node
-    identity: Node
+    combine: Term
+    identity: Term
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Loop:
-    """A program over a shape.
+    """Assignments over a shape.
 
     Attributes
     ----------
     shape : tuple of int
         The broadcast shape.
-    program : Program
+    assignments : Assignments
     inputs : mapping of int to Operand
         x0, x1, ... by number; the ones that the wanted outputs do not read may be missing.
     outputs : mapping of int to Result
@@ -82,7 +82,7 @@ class Loop:
     """
 
     shape: tuple[int, ...]
-    program: Program
+    assignments: Assignments
     inputs: Mapping[int, Operand]
     outputs: Mapping[int, Result]
     folded: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The pointwise problem: a program per element over broadcast inputs, with outputs folded over axes if wanted."""
+"""The pointwise problem: assignments per element over broadcast inputs, with outputs folded over axes if wanted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from clgraft.core.operators.pointwise.expression import (
     IDENTIFIER,
     TESTS,
     TYPES,
-    Program,
-    read_program,
+    Assignments,
+    read_assignments,
     read_value,
 )
 from clgraft.core.operators.pointwise.loop import Fold
@@ -40,14 +40,14 @@ LABELLED = re.compile(r"(scalars|alpha|beta)\{([^}]*)\}")
 
 @dataclass(frozen=True)
 class PointwiseProblem(Problem):
-    """A program per element.
+    """Assignments per element.
 
     Parameters
     ----------
     inputs : tuple of shapes
         Of x0, x1, ...; they broadcast by numpy's rules.
     expression : str
-        Assignments in C over real numbers, such as ``y0 = x0; y1 = x0*x0;`` (see `expression.read_program`).
+        Assignments in C over real numbers, such as ``y0 = x0; y1 = x0*x0;`` (see `expression.read_assignments`).
     reductions : tuple
         Per output a `Reduction`, or None for the whole broadcast shape; may be shorter than the outputs.
     parameters : tuple of str
@@ -103,7 +103,7 @@ class PointwiseProblem(Problem):
                 "a free C name that is no number",
             )
         expect(len(set(self.parameters)) == len(self.parameters), f"scalars {self.parameters}", "each name once")
-        common, outputs = self.common_shape, self.program.outputs
+        common, outputs = self.common_shape, self.assignments.outputs
         expect(
             len(self.reductions) <= outputs, f"{len(self.reductions)} reductions", f"at most {outputs}, one per output"
         )
@@ -113,7 +113,7 @@ class PointwiseProblem(Problem):
         self.factor("beta")
 
     @property
-    def program(self) -> Program:
+    def assignments(self) -> Assignments:
         """The checked expression."""
         return _program(self.expression, len(self.inputs), self.parameters)
 
@@ -141,7 +141,7 @@ class PointwiseProblem(Problem):
     def arguments(self) -> tuple[Argument, ...]:
         inputs = tuple(Argument(f"x{i}", "in", shape, self.dtype) for i, shape in enumerate(self.inputs))
         role = "inout" if self.beta else "out"
-        outputs = range(self.program.outputs)
+        outputs = range(self.assignments.outputs)
         return inputs + tuple(Argument(f"y{i}", role, self.output_shape(i), self.dtype) for i in outputs)
 
     def scalars(self) -> tuple[str, ...]:
@@ -167,9 +167,9 @@ class PointwiseProblem(Problem):
 
     @property
     def operations(self) -> int:
-        """The program's operations for each position of the common shape; a reduction is one more."""
+        """The assignments' operations for each position of the common shape; a reduction is one more."""
         folds = sum(reduction is not None for reduction in self.reductions)
-        return math.prod(self.common_shape) * (self.program.operations + folds)
+        return math.prod(self.common_shape) * (self.assignments.operations + folds)
 
     @property
     def terms(self) -> int:
@@ -259,8 +259,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _program(expression: str, inputs: int, parameters: tuple[str, ...]) -> Program:
-    return read_program(expression, inputs, parameters)
+def _program(expression: str, inputs: int, parameters: tuple[str, ...]) -> Assignments:
+    return read_assignments(expression, inputs, parameters)
 
 
 def broadcast_shape(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:

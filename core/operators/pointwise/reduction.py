@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.operators.pointwise.expression import Node, literal, read_value
+from clgraft.core.operators.pointwise.expression import Term, literal, read_value
 from clgraft.core.operators.pointwise.loop import Fold
 
 NAMED_FOLDS = {
@@ -63,9 +63,9 @@ def read_fold(reduction: Reduction) -> Fold:
         named or reduction.operator == "fold", f"reduction {reduction.operator!r}", f"{sorted(NAMED_FOLDS)} or 'fold'"
     )
     expect(named or bool(combine and identity), "reduction 'fold' without its expressions", "combine and identity")
-    node = read_value(combine, {"a": "(a)", "b": "(b)"}, "combine")
-    expect({"a", "b"} <= node.reads, f"combine {combine!r}", "an expression of both a and b")
-    return Fold(node, read_value(identity, {}, "identity") if identity != "0" else Node(literal(0.0)))
+    term = read_value(combine, {"a": "(a)", "b": "(b)"}, "combine")
+    expect({"a", "b"} <= term.reads, f"combine {combine!r}", "an expression of both a and b")
+    return Fold(term, read_value(identity, {}, "identity") if identity != "0" else Term(literal(0.0)))
 
 
 def settled(reduction: Reduction | None, common: tuple[int, ...], output: int) -> Reduction | None:

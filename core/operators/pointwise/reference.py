@@ -1,4 +1,4 @@
-"""Pointwise problems in float64 with NumPy: the parsed program, evaluated on whole arrays."""
+"""Pointwise problems in float64 with NumPy: the parsed assignments, evaluated on whole arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core.operators.pointwise.expression import ALIASES, Node, read_value
+from clgraft.core.operators.pointwise.expression import ALIASES, Term, read_value
 
 
 def _vectorized(function: Callable[[float], float]) -> Callable[[Any], Any]:
@@ -148,7 +148,7 @@ def evaluate(problem: Any, arrays: Mapping[str, np.ndarray], scalars: Mapping[st
     names.update({name: np.float64(value) for name, value in scalars.items()})
     factors = {name: value_of(getattr(problem, name), scalars) for name in ("alpha", "beta") if getattr(problem, name)}
     with np.errstate(all="ignore"):
-        for statement in problem.program.statements:
+        for statement in problem.assignments.statements:
             names[statement.target] = _value(statement.value, names)
         for i, reduction in enumerate(problem.reductions):
             value = np.broadcast_to(names[f"y{i}"], common)
@@ -163,8 +163,8 @@ def evaluate(problem: Any, arrays: Mapping[str, np.ndarray], scalars: Mapping[st
 
 def value_of(text: str, scalars: Mapping[str, float]) -> float:
     """Return the value of an expression of scalars."""
-    node = read_value(text, {name: name for name in scalars}, "a factor")
-    return float(_value(node, {name: np.float64(value) for name, value in scalars.items()}))
+    term = read_value(text, {name: name for name in scalars}, "a factor")
+    return float(_value(term, {name: np.float64(value) for name, value in scalars.items()}))
 
 
 def _folded(reduction: Any, value: np.ndarray) -> np.ndarray:
@@ -182,13 +182,13 @@ def _folded(reduction: Any, value: np.ndarray) -> np.ndarray:
     return total
 
 
-def _value(node: Node, names: Mapping[str, Any]) -> Any:
-    if node.operator == "name":
-        return names[node.word]
-    if node.operator == "number":
-        return np.float64(CONSTANTS[node.word] if node.word in CONSTANTS else float(node.word))
-    operands = [_value(operand, names) for operand in node.operands]
-    return FUNCTIONS[_NAMES.get(node.operator, node.operator)](*operands)
+def _value(term: Term, names: Mapping[str, Any]) -> Any:
+    if term.operator == "name":
+        return names[term.word]
+    if term.operator == "number":
+        return np.float64(CONSTANTS[term.word] if term.word in CONSTANTS else float(term.word))
+    operands = [_value(operand, names) for operand in term.operands]
+    return FUNCTIONS[_NAMES.get(term.operator, term.operator)](*operands)
 
 
 _NAMES = {alias: name for alias, name in ALIASES.items() if name.islower()}  # abs, max and min

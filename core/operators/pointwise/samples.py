@@ -1,4 +1,4 @@
-"""Which inputs make the values of a pointwise program finite: roots and logarithms have none of negative numbers."""
+"""Which inputs make the values of a pointwise problem finite: roots and logarithms have none of negative numbers."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ DECLARED = re.compile(r"\b(?:real|float|double)\s+([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
-class Program:
-    """A plan with the names of its buffers in order."""
+class ExpressionPlan:
+    """An expression's plan with the names of its buffers in order."""
 
     plan: core.Plan
     names: tuple
@@ -51,7 +51,7 @@ def make(
     inputs: Mapping[str, tuple],
     outputs: Mapping[str, Sequence[int] | None],
     scalars: Sequence[str] = (),
-) -> Program:
+) -> ExpressionPlan:
     """Plan an expression.
 
     Parameters
@@ -77,7 +77,7 @@ def make(
     read = [name for name in inputs if name in used]
     common = broadcast_shape(tuple(inputs.values()))
     if not read or broadcast_shape(tuple(inputs[name] for name in read)) != common:
-        read = list(inputs)  # what is not read still says how often the program runs
+        read = list(inputs)  # what is not read still says how often the plan runs
     renamed = {name: f"x{i}" for i, name in enumerate(read)}
     renamed.update({name: f"y{i}" for i, name in enumerate(outputs)})
     problem = PointwiseProblem(
@@ -86,4 +86,4 @@ def make(
         reductions=tuple(None if shape is None else Reduction("sum", shape=tuple(shape)) for shape in outputs.values()),
         parameters=tuple(scalars),
     )
-    return Program(context.plan(problem), (*read, *outputs))
+    return ExpressionPlan(context.plan(problem), (*read, *outputs))
