@@ -65,7 +65,7 @@ def product_samples(context: Any, problem: ConvProblem, count: int, rounds: int)
         chosen = {name: int(value) for name, value in settings.items()}
 
         def estimate(chosen: Mapping[str, int] = chosen) -> float:
-            return gemm._Builder(problem, context.planner, grid, chosen).product().cost
+            return gemm.GemmBuilder(problem, context.planner, grid, chosen).product().cost
 
         yield Sample(estimate, measure(context, problem, gemm.NAME, settings, rounds))
 

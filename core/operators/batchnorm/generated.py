@@ -34,7 +34,7 @@ NAME_OF_VALUE = re.compile(r"\b[xy]\b")
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     """Plan a direction as a list of loops."""
-    builder = _Builder(problem, planner)
+    builder = _BatchNormBuilder(problem, planner)
     getattr(builder, problem.direction)()
     return Launches(tuple(builder.launches), builder.workspace)
 
@@ -66,7 +66,7 @@ def _of_norm(text: str) -> str:
     return NAME_OF_VALUE.sub(lambda found: "norm" if found[0] == "x" else "y", text)
 
 
-class _Builder:
+class _BatchNormBuilder:
     """Collects loops over (batch, channels, pixels) and the per-channel workspace between them."""
 
     def __init__(self, problem: BatchNormProblem, planner: Planner) -> None:

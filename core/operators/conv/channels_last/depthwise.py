@@ -42,10 +42,10 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         raise Declined("is for one filter for each of several channels")
     if problem.kernel[-1] > MOST_ROW_TAPS or prod(problem.kernel) > MOST_TAPS:
         raise Declined(f"unrolls at most {MOST_ROW_TAPS} taps of a row, and keeps {MOST_TAPS}")
-    return getattr(_Builder(problem, planner, epilogue), problem.direction)()
+    return getattr(_DepthwiseBuilder(problem, planner, epilogue), problem.direction)()
 
 
-class _Builder:
+class _DepthwiseBuilder:
     """What the launches of a problem share."""
 
     def __init__(self, problem: ConvProblem, planner: Planner, epilogue: Epilogue | None) -> None:

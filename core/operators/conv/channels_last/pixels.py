@@ -100,10 +100,10 @@ def plan(
     wanted, chunk_bytes = chosen.pop("pixels", ITEM_PIXELS), chosen.pop("chunk", CHUNK_BYTES // 1024) * 1024
     if chosen or wanted < 1 or chunk_bytes < 1:
         raise Declined(f"got settings {dict(settings or {})}, expected vectors, and pixels and chunk from 1")
-    return _Builder(problem, planner, windows, tile, epilogue).launches(wanted, chunk_bytes)
+    return _PixelsBuilder(problem, planner, windows, tile, epilogue).launches(wanted, chunk_bytes)
 
 
-class _Builder:
+class _PixelsBuilder:
     """What the launches of a problem share."""
 
     def __init__(

@@ -110,12 +110,12 @@ def plan(
         if side not in SIDES or shape.twin not in TWINS or max(problem.kernel) > side or min(shape.step) < 1:
             raise Declined(f"got tile {side}, twin {shape.twin}, expected {SIDES} with room for the kernel, {TWINS}")
         choice, chunks = asked_product(shape, device, settings)
-    builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
+    builder = _FourierBuilder(problem, planner, shape, choice, chunks, epilogue)
     launches = builder.filters() if shape.gradient else builder.pixels()
     return launches.saving(problem.operations, shape.product(shape.tiles).operations)
 
 
-class _Builder:
+class _FourierBuilder:
     """Lays out the workspace and makes the launches of one problem.
 
     Rows, columns and depth of the matrices are padded to whole tiles of the product. Half of the depth are imaginary

@@ -92,7 +92,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     grid = product_grid(problem)
     listed: dict[Any, tuple[float, int, int, int, int]] = {}  # other panels may give the same parts
     for vectors in VECTORS:
-        builder = _Builder(problem, planner, grid, {"vectors": vectors})
+        builder = GemmBuilder(problem, planner, grid, {"vectors": vectors})
         work = builder.work()
         for panel in PLAIN_PANELS if grid.plain else PANELS:
             for cost, b in blockings(work, builder.tile, planner.device, panel * 1024)[:EACH]:
@@ -126,7 +126,7 @@ def plan(
         return phases.plan(problem, planner, chosen)
     grid = dense_grid(problem) if dense else product_grid(problem)
     if chosen or not grid.plain:
-        product = _Builder(problem, planner, grid, chosen, epilogue).product()
+        product = GemmBuilder(problem, planner, grid, chosen, epilogue).product()
     else:
         product = _cheapest(problem, planner, grid, epilogue)
     return product.builder.launches(product.blocking, bool(dense))
@@ -139,7 +139,7 @@ def forward_cycles(problem: ConvProblem, planner: Planner, epilogue: Epilogue | 
 
 def _cheapest(problem: ConvProblem, planner: Planner, grid: Grid, epilogue: Epilogue | None) -> _Product:
     """Choose the tile and the blocking of a product in place: few pixels leave less of narrow tiles empty."""
-    wide, narrow = (_Builder(problem, planner, grid, {"vectors": n}, epilogue).product() for n in PLAIN_VECTORS)
+    wide, narrow = (GemmBuilder(problem, planner, grid, {"vectors": n}, epilogue).product() for n in PLAIN_VECTORS)
     return narrow if narrow.cost * COSTS["narrow"] < wide.cost else wide
 
 
@@ -169,12 +169,12 @@ def dense_pays(problem: ConvProblem) -> bool:
 class _Product(NamedTuple):
     """A product of matrices. Cost in cycles."""
 
-    builder: _Builder
+    builder: GemmBuilder
     blocking: Blocking
     cost: float
 
 
-class _Builder:
+class GemmBuilder:
     """What the launches of one problem share: a product of matrices for a grid."""
 
     def __init__(

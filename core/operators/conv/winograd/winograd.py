@@ -106,11 +106,11 @@ def plan(
         split = winograd_split.given(chosen, geometry, register)
     else:
         split = winograd_split.heuristic(geometry, register, planner.device.compute_units)
-    launches = _Builder(problem, planner, geometry, register, epilogue).plan(split)
+    launches = _WinogradBuilder(problem, planner, geometry, register, epilogue).plan(split)
     return launches.saving(problem.operations, geometry.operations)
 
 
-class _Builder:
+class _WinogradBuilder:
     """What the launches of one problem share."""
 
     def __init__(

@@ -94,12 +94,12 @@ def plan(
             raise Declined(f"got tile {tile}, expected one of {allowed_tiles(problem.kernel)}")
         shape = Shape.of(problem, tile)
         choice, chunks = asked_product(shape, device, settings)
-    builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
+    builder = _WinogradGpuBuilder(problem, planner, shape, choice, chunks, epilogue)
     launches = builder.filters() if shape.gradient else builder.pixels()
     return launches.saving(problem.operations, shape.product(shape.tiles).operations)
 
 
-class _Builder:
+class _WinogradGpuBuilder:
     """Lays out the workspace and makes the launches of one problem.
 
     Rows, columns and depth of the matrices are padded to whole tiles of the product.
