@@ -60,7 +60,7 @@ def test_matches_float64(direction: str, text: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("tile", ["32x4x1x1x1", "16x8x2x1x2", "8x4x1x4x2", "8x8x4x4x1", "16x4x7x4x1", "8x8x2x1x4"])
 def test_every_shape_of_a_tile(tile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = few_channels_gpu.Tile(*(int(number) for number in tile.split("x")))
+    wanted = few_channels_gpu.PixelTile(*(int(number) for number in tile.split("x")))
     monkeypatch.setattr(few_channels_gpu, "PADDED_SPEED", 1e-9)
     problem, context = gradient("conv n2 ic3 ih37 iw71 oc5 kh5 kw4 sh4 sw2 ph2 pw1"), Context.on(None)
     chosen = few_channels_gpu.plan(problem, context, {"tile": tile}).launches[0]

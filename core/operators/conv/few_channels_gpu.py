@@ -46,7 +46,7 @@ SLICES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class Tile:
+class PixelTile:
     """Work-items along and across the rows of the grid, the pixels of each, and how many of them share a pixel.
 
     `parts` share its rows of phases, `slices` its output channels.
@@ -70,7 +70,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ConvAxis:
     """An axis of the convolution and of its grid of `size` pixels.
 
     In dy its taps have `reach` distances, the least of which is `first`. A work-item multiplies `taps` of them for
@@ -88,7 +88,7 @@ class Axis:
     more: int
 
     @classmethod
-    def whole(cls, size: int, kernel: int, stride: int, pad: int, dilate: int) -> Axis:
+    def whole(cls, size: int, kernel: int, stride: int, pad: int, dilate: int) -> ConvAxis:
         """Return an axis of `size` elements of dx all of whose phases a work-item makes."""
         first, last = ceil_div(pad - dilate * (kernel - 1), stride), (stride - 1 + pad) // stride
         reach = last - first + 1
@@ -99,7 +99,7 @@ class Axis:
         """The distance of neighbouring taps of a phase."""
         return self.stride // gcd(self.stride, self.dilate)
 
-    def split(self) -> Axis:
+    def split(self) -> ConvAxis:
         """Return the axis for work-items that make one phase each."""
         taps = ceil_div(self.kernel, self.tap_step)
         more = (taps - 1) * (self.dilate * self.tap_step // self.stride)
@@ -112,7 +112,7 @@ class Axis:
         return replace(self, first=first, reach=max(starts) - first + 1, taps=taps, more=more)
 
 
-Axes = tuple[Axis, Axis]
+Axes = tuple[ConvAxis, ConvAxis]
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -217,17 +217,17 @@ def _as_gradient(problem: ConvProblem) -> ConvProblem:
     )
 
 
-def _fitting(problem: ConvProblem, planner: Planner) -> dict[Tile, Axes]:
+def _fitting(problem: ConvProblem, planner: Planner) -> dict[PixelTile, Axes]:
     """Return the tiles that a work-item and a work-group have room for, with the axes as they see them."""
-    found = [Axis.whole(1, 1, 1, 0, 1)] * (2 - problem.ndim)
+    found = [ConvAxis.whole(1, 1, 1, 0, 1)] * (2 - problem.ndim)
     sizes = (problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
-    found += [Axis.whole(*numbers) for numbers in zip(*sizes)]
+    found += [ConvAxis.whole(*numbers) for numbers in zip(*sizes)]
     high, wide = found
     fitting = {}
     for parts in sorted({1, high.stride}):
         axes = (high.split() if parts > 1 else high, wide)
         for (width, height), pixels, slices in product(SHAPES, PIXELS, SLICES):
-            tile = Tile(width, height, pixels, parts, slices)
+            tile = PixelTile(width, height, pixels, parts, slices)
             if _fits(tile, problem, axes, planner):
                 fitting[tile] = axes
     return fitting
@@ -238,7 +238,7 @@ def _weights(problem: ConvProblem, axes: Axes) -> int:
     return round_up(axes[0].taps * axes[1].taps * (problem.in_channels // problem.groups), 4)
 
 
-def _pitch(tile: Tile, columns: int) -> int:
+def _pitch(tile: PixelTile, columns: int) -> int:
     """Return the elements from row to row of a tile of dy: of a few, where work-items in step meet fewest in a bank."""
 
     def met(pitch: int) -> int:
@@ -248,19 +248,19 @@ def _pitch(tile: Tile, columns: int) -> int:
     return min(range(columns, columns + BANKS // 4), key=met)
 
 
-def _tile_elements(tile: Tile, axes: Axes) -> int:
+def _tile_elements(tile: PixelTile, axes: Axes) -> int:
     """Return the elements of a tile of dy."""
     high, wide = axes
     return (tile.height * tile.pixels + high.reach - 1) * _pitch(tile, tile.width + wide.reach - 1)
 
 
-def _step(tile: Tile, problem: ConvProblem, axes: Axes) -> int:
+def _step(tile: PixelTile, problem: ConvProblem, axes: Axes) -> int:
     """Return the output channels of a step."""
     each = ceil_div(_tile_elements(tile, axes), tile.threads) + _weights(problem, axes) * tile.parts / tile.threads
     return max(1, min(MOST_STEP, int(MOST_AHEAD / each) // tile.slices)) * tile.slices
 
 
-def _fits(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> bool:
+def _fits(tile: PixelTile, problem: ConvProblem, axes: Axes, planner: Planner) -> bool:
     """Return whether a work-item has registers and a work-group has local memory for a tile."""
     high, wide = axes
     size, channels = arithmetic_bytes(problem.dtype), problem.in_channels // problem.groups
@@ -275,7 +275,7 @@ def _fits(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> boo
     )
 
 
-def _groups(tile: Tile, problem: ConvProblem, axes: Axes) -> tuple[int, int, int]:
+def _groups(tile: PixelTile, problem: ConvProblem, axes: Axes) -> tuple[int, int, int]:
     """Return the images and groups of channels, and the tiles across and along the rows."""
     high, wide = axes
     return (
@@ -285,7 +285,7 @@ def _groups(tile: Tile, problem: ConvProblem, axes: Axes) -> tuple[int, int, int
     )
 
 
-def _time(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> float:
+def _time(tile: PixelTile, problem: ConvProblem, axes: Axes, planner: Planner) -> float:
     """Estimate the time for an output channel, in products of a busy compute unit; zero weights count, too."""
     items, weights = tile.width * tile.height * tile.parts, _weights(problem, axes)
     groups, at_once = prod(_groups(tile, problem, axes)), max(1, BUSY_ITEMS // tile.threads)
@@ -300,7 +300,7 @@ def _time(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> flo
 
 
 def _kernel_of(
-    problem: ConvProblem, planner: Planner, tile: Tile, axes: Axes
+    problem: ConvProblem, planner: Planner, tile: PixelTile, axes: Axes
 ) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Return a kernel's macros, and its arguments that are numbers."""
     _, tiles_h, tiles_w = _groups(tile, problem, axes)
