@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from clgraft.caffe_layers.prototxt.marks import PHASES, Mark, read_mark
-from clgraft.caffe_layers.regions.region import Region
+from clgraft.caffe_layers.regions.region import RegionExecution
 from clgraft.core.errors import ProblemError
 
 _open: dict = {}  # thread -> the region whose layers are being set up
@@ -18,13 +18,13 @@ class Member:
     Attributes
     ----------
     mark : Mark
-    region : Region
+    region : RegionExecution
     layer : OclLayer
     bottom, top : sequence of Blob
         Caffe's blobs, of the last call.
     """
 
-    def __init__(self, layer: Any, mark: Mark, region: Region, bottom: Any, top: Any) -> None:
+    def __init__(self, layer: Any, mark: Mark, region: RegionExecution, bottom: Any, top: Any) -> None:
         self.layer, self.mark, self.region = layer, mark, region
         self.bottom, self.top = bottom, top
 
@@ -80,7 +80,7 @@ def join(layer: Any, bottom: Any, top: Any) -> Member | None:
         return None
     thread = threading.get_ident()
     if mark.place == 0:
-        _open[thread] = Region(mark.region, mark.count, mark.runs)
+        _open[thread] = RegionExecution(mark.region, mark.count, mark.runs)
     region = _open.get(thread)
     if region is None or region.name != mark.region or len(region.members) != mark.place:
         found = "none of its layers" if region is None else f"{len(region.members)} layers of region {region.name}"

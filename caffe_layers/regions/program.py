@@ -50,12 +50,12 @@ class _Pass:
     zeros: list
 
 
-class Program:
+class RegionProgram:
     """The passes of a region for the shapes that its layers have.
 
     Parameters
     ----------
-    region : Region
+    region : RegionExecution
     """
 
     def __init__(self, region: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from clgraft import core
 from clgraft.caffe_layers.prototxt.marks import PHASES
-from clgraft.caffe_layers.regions.program import Program, Wanted
+from clgraft.caffe_layers.regions.program import RegionProgram, Wanted
 from clgraft.core import settings
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.recorder import Recorder
@@ -15,7 +15,7 @@ MOST_PROGRAMS = 4  # shapes whose memory is kept
 SILENT = ()  # what a layer wants whose backward Caffe does not call
 
 
-class Region:
+class RegionExecution:
     """Layers of a net that run as one graph.
 
     The forward of the first loss runs the whole region, because Caffe adds each loss up as soon as its layer has run;
@@ -106,13 +106,13 @@ class Region:
         flags = tuple(self._wanted.get(member.mark.place, member.mark.back) for member in self.members)
         return Wanted(flags[: self._start + 1])
 
-    def _program(self) -> Program:
+    def _program(self) -> RegionProgram:
         """Return the program of the current shapes."""
         shapes = tuple(tuple(member.layer.shapes) for member in self.members)
         key = (shapes, settings.GRAPH.text())
         found = self._programs.pop(key, None)
         if found is None:
-            found = Program(self)
+            found = RegionProgram(self)
             while len(self._programs) >= MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
         self._programs[key] = found  # the last one is the one used last

@@ -22,7 +22,7 @@ from clgraft.mxnet_ops.engine.changes import changed, watch
 from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.guards import guard
 from clgraft.mxnet_ops.regions.constants import Constants
-from clgraft.mxnet_ops.regions.region import Region
+from clgraft.mxnet_ops.regions.region import RegionOperator
 
 PLACES = ("data_indices", "param_indices")  # flags of a cached graph that name inputs by their places
 
@@ -41,7 +41,7 @@ class Frozen:
         self._regions: dict[int, dict[str, str]] = {}  # node -> names in the region -> names of the symbol's variables
         nodes = graph["nodes"]
         for number, node in enumerate(nodes):
-            if node["op"] != "Custom" or node["attrs"].get("op_type") != Region.op_type:
+            if node["op"] != "Custom" or node["attrs"].get("op_type") != RegionOperator.op_type:
                 continue
             region = _region(node)
             sources = [nodes[entry[0]] for entry in node["inputs"]]
@@ -102,9 +102,9 @@ class Frozen:
         }
 
 
-def _region(node: Mapping[str, Any]) -> Region:
+def _region(node: Mapping[str, Any]) -> RegionOperator:
     found = operator_of(node)
-    assert isinstance(found, Region)
+    assert isinstance(found, RegionOperator)
     return found
 
 

@@ -20,7 +20,7 @@ from clgraft.mxnet_ops.engine.registration import STARTS
 from clgraft.mxnet_ops.regions.constants import constants_of
 from clgraft.mxnet_ops.regions.lowering import Lowering
 from clgraft.mxnet_ops.regions.passes import Copy, Pass, copy_of, memory_of
-from clgraft.mxnet_ops.regions.region import Region
+from clgraft.mxnet_ops.regions.region import RegionOperator
 
 ALIGNMENT = 128  # bytes
 MOST_PROGRAMS = 512  # regions and shapes that stay compiled
@@ -28,7 +28,7 @@ MOST_RECENT = 8  # programs that keep arrays for their next operators
 MOST_FREE = 2  # sets of kept arrays that wait for the next operator of a program
 
 
-class Program:
+class RegionProgram:
     """Everything that a region does for given shapes, compiled when it is first needed; shared by its operators.
 
     Attributes
@@ -44,7 +44,7 @@ class Program:
     def __init__(
         self,
         context: core.Context,
-        region: Region,
+        region: RegionOperator,
         shapes: tuple[Shape, ...],
         dtype: str,
         constants: Mapping[str, Any] | None = None,
@@ -120,10 +120,10 @@ class _Recent:
     """The programs that were used last: those alone keep arrays for their next operators."""
 
     def __init__(self) -> None:
-        self._programs: OrderedDict[Program, None] = OrderedDict()
+        self._programs: OrderedDict[RegionProgram, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def use(self, program: Program) -> None:
+    def use(self, program: RegionProgram) -> None:
         with self._lock:
             self._programs[program] = None
             self._programs.move_to_end(program)
@@ -136,8 +136,10 @@ _recent = _Recent()
 
 
 @lru_cache(maxsize=MOST_PROGRAMS)
-def _program(context: core.Context, region: Region, shapes: tuple[Shape, ...], dtype: str, switches: str) -> Program:
-    return Program(context, region, shapes, dtype)
+def _program(
+    context: core.Context, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str, switches: str
+) -> RegionProgram:
+    return RegionProgram(context, region, shapes, dtype)
 
 
 class Execution:
@@ -148,7 +150,7 @@ class Execution:
 
     Parameters
     ----------
-    program : Program
+    program : RegionProgram
 
     Attributes
     ----------
@@ -156,7 +158,7 @@ class Execution:
         See `clgraft.mxnet_ops.engine.registration.Execution`.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RegionProgram) -> None:
         self._program = program
         self._kept: dict[str, Any] = {}
         self._streams: list[tuple[Stream, Sequence[np.ndarray]]] = []
@@ -189,7 +191,7 @@ class Execution:
             self._kept = {}
 
 
-def start(context: core.Context, region: Region, shapes: tuple[Shape, ...], dtype: str) -> Execution:
+def start(context: core.Context, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str) -> Execution:
     """Return a region at work for the shapes of its arguments, with the passes that ``CLGRAFT_GRAPH`` leaves on."""
     switches = settings.GRAPH.text()
     if region.number is None:
@@ -198,7 +200,7 @@ def start(context: core.Context, region: Region, shapes: tuple[Shape, ...], dtyp
         return Execution(program)
     constants = constants_of(region.number)
     arrays, key = constants.on(context), (context, shapes, dtype, switches)
-    return Execution(constants.program(key, lambda: Program(context, region, shapes, dtype, arrays)))
+    return Execution(constants.program(key, lambda: RegionProgram(context, region, shapes, dtype, arrays)))
 
 
-STARTS[Region.op_type] = start
+STARTS[RegionOperator.op_type] = start

@@ -12,7 +12,7 @@ from clgraft.core import PointwiseProblem, ProblemError
 from clgraft.core.graph import Graph, Node, Value
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, OperatorCalls, Shape
-from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry, Region
+from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry, RegionOperator
 
 KEPT = 6  # the group of values that the forward saves for the backward of the same forward
 Place = tuple[int, int]
@@ -44,7 +44,7 @@ class Lowered:
         """Names of the values that the forward saves."""
         return tuple(name for name, (group, _) in self.bound.items() if group == KEPT)
 
-    def named(self, region: Region, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def named(self, region: RegionOperator, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Return arrays that are known by the names of a region's variables by those of the graph's inputs."""
         variables = {IN: region.names, AUX: region.auxiliary_names}
         found = {}
@@ -60,13 +60,13 @@ class Lowering:
 
     Parameters
     ----------
-    region : Region
+    region : RegionOperator
     shapes : tuple of tuple of int
         Of the region's arguments.
     dtype : str
     """
 
-    def __init__(self, region: Region, shapes: tuple[Shape, ...], dtype: str) -> None:
+    def __init__(self, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str) -> None:
         self.region, self.dtype = region, dtype
         self.shapes, _ = region.infer_all(shapes)
         self.part_calls: list[OperatorCalls] = region.part_calls(shapes, dtype)

@@ -34,7 +34,7 @@ class Part:
 
 @register
 @dataclass(frozen=True, eq=False)
-class Region(Operator):
+class RegionOperator(Operator):
     """``ocl_region``: what the operators of a symbol compute, with the values between them on the device.
 
     Parameters
@@ -115,7 +115,7 @@ class Region(Operator):
         return tuple(name for place, name in enumerate(self.names) if join(answers[place]))
 
     @classmethod
-    def read(cls, attributes: Attributes) -> Region:
+    def read(cls, attributes: Attributes) -> RegionOperator:
         graph = json.loads(attributes.text("graph"))
         nodes = graph["nodes"]
         auxiliary: list[int] = []

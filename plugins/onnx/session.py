@@ -21,7 +21,7 @@ MOST_PROGRAMS = 8  # sets of shapes, or of answers to one question, that are kep
 
 
 @dataclass
-class Program:
+class ModelProgram:
     """A model lowered as far as it goes for some shapes and answers.
 
     Attributes
@@ -46,7 +46,7 @@ class Program:
     outputs: tuple[Value, ...]
     asked: Value | None
     checks: list[tuple[str, IndexCheck]]
-    next: OrderedDict[bytes, Program] = field(default_factory=OrderedDict)
+    next: OrderedDict[bytes, ModelProgram] = field(default_factory=OrderedDict)
     compiled: CompiledGraph | None = None
 
 
@@ -83,7 +83,7 @@ class Session:
     def __init__(self, model: Source, device: str | None = None, passes: str | None = None) -> None:
         self._model: Model = load(model)
         self._context, self._passes = core.context(device), passes
-        self._programs: OrderedDict[Any, Program] = OrderedDict()
+        self._programs: OrderedDict[Any, ModelProgram] = OrderedDict()
         self._lock = threading.Lock()
         if all(_is_fixed(port) for port in self.inputs):  # so that nodes are refused now
             self._program({port.name: port.shape for port in self.inputs})
@@ -194,12 +194,14 @@ class Session:
             found[port.name] = array
         return found
 
-    def _program(self, shapes: Mapping[str, Any]) -> Program:
+    def _program(self, shapes: Mapping[str, Any]) -> ModelProgram:
         key = tuple(sorted(shapes.items()))
         with self._lock:
             return _kept(self._programs, key, lambda: self._lowered(shapes, {}))
 
-    def _next(self, program: Program, answers: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> Program:
+    def _next(
+        self, program: ModelProgram, answers: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]
+    ) -> ModelProgram:
         assert program.asked is not None
         answer = answers[program.asked.key]
         shapes = {name: array.shape for name, array in given.items()}
@@ -207,7 +209,7 @@ class Session:
         with self._lock:
             return _kept(program.next, key, lambda: self._lowered(shapes, dict(answers)))
 
-    def _lowered(self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray]) -> Program:
+    def _lowered(self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray]) -> ModelProgram:
         model = self._model
         on = Lowering(model.opset, self._context.device.has_fp64, answers, model.limits)
         asked = None
@@ -224,16 +226,16 @@ class Session:
         given = set(on.inputs.values())
         names = tuple(dict.fromkeys(v.name for v in outputs if v.array is None and v.name not in given))
         graph = on.builder.graph(*names) if names else None
-        return Program(graph, on.constants, on.inputs, outputs, asked, on.checks)
+        return ModelProgram(graph, on.constants, on.inputs, outputs, asked, on.checks)
 
-    def _compiled(self, program: Program) -> CompiledGraph:
+    def _compiled(self, program: ModelProgram) -> CompiledGraph:
         with self._lock:
             if program.compiled is None:
                 program.compiled = self._context.compile(program.graph, self._passes, program.constants)
                 program.constants = {}
             return program.compiled
 
-    def _outputs(self, program: Program, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def _outputs(self, program: ModelProgram, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         for name, check in program.checks:
             check(given[name])
         computed: dict[str, np.ndarray] = {}
@@ -249,7 +251,7 @@ class Session:
         return [_finished(value, computed, graph_inputs) for value in program.outputs]
 
 
-def _kept(programs: OrderedDict[Any, Program], key: Any, make: Any) -> Program:
+def _kept(programs: OrderedDict[Any, ModelProgram], key: Any, make: Any) -> ModelProgram:
     """Return a program, made on its first use; the one that was not used for longest is dropped."""
     if key not in programs:
         programs[key] = make()

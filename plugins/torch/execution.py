@@ -99,7 +99,7 @@ class _Program:
     contents: tuple[Any, ...] = ()
 
 
-class Region(torch.nn.Module):
+class RegionModule(torch.nn.Module):
     """A part of a model that runs as one graph of the core; a graph is compiled for each set of shapes.
 
     Where the core refuses some shapes or the device fails to build a kernel, PyTorch computes the region and a warning

@@ -13,7 +13,7 @@ from torch.fx.passes.operator_support import OperatorSupport
 
 import clgraft.plugins.torch.lowering  # noqa: F401  fills the table
 from clgraft.core import Context
-from clgraft.plugins.torch.execution import Pair, Region
+from clgraft.plugins.torch.execution import Pair, RegionModule
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.held import fetch
 from clgraft.plugins.torch.lowering.calls import reads, refusal, writes
@@ -134,7 +134,7 @@ def take_regions(
     backward: bool = False,
     strict: bool = False,
 ) -> GraphModule:
-    """Replace the parts that can be lowered by `Region` modules; the rest stays PyTorch's.
+    """Replace the parts that can be lowered by `RegionModule`; the rest stays PyTorch's.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def take_regions(
     returned = _returned(fused, None if pair is None or backward else pair.returned)
     for call, child in calls.items():
         arguments = list(enumerate(call.args))
-        region = Region(child, context, found, frozenset(place for place, node in arguments if node in kept))
+        region = RegionModule(child, context, found, frozenset(place for place, node in arguments if node in kept))
         parts = _parts(call)
         region.strict = strict
         region.orders = {place: _order(node) for place, node in parts.items() if node in returned}

@@ -23,7 +23,7 @@ layer { name: "d" type: "Sigmoid" bottom: "c" top: "d" }
 """
 
 
-class Program:
+class ProgramMemory:
     """A layer's memory as a program in C++ would hold it: one value, for whatever is asked.
 
     Attributes
@@ -54,7 +54,7 @@ def ask(line: str, data: bytes = b"") -> list[str]:
 
 @pytest.fixture
 def program():
-    return Program()
+    return ProgramMemory()
 
 
 @pytest.mark.parametrize("keep", ["b", " b ", "z, b", "b,none"])

@@ -72,7 +72,7 @@ def test_a_second_operator_uses_the_passes_of_the_first(rng, monkeypatch):
     one, first, second = executors(rng, count=2, data=(2, 4))
     head = random(rng, 2, 5)
     compare((one, first), head)
-    monkeypatch.setattr(execution.Program, "make", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(execution.RegionProgram, "make", lambda *arguments: 1 / 0)
     compare((one, second), head)
 
 

@@ -252,9 +252,11 @@ def test_a_fault_in_regions_is_noticed(monkeypatch):
     from clgraft.caffe_layers.regions import program
     from clgraft.plugins.caffe import check_regions
 
-    monkeypatch.setattr(program.Program, "active", lambda self, wanted: frozenset())
-    run = program.Program.backward
-    monkeypatch.setattr(program.Program, "backward", lambda self, wanted: run(self, program.Wanted(wanted.flags[:0])))
+    monkeypatch.setattr(program.RegionProgram, "active", lambda self, wanted: frozenset())
+    run = program.RegionProgram.backward
+    monkeypatch.setattr(
+        program.RegionProgram, "backward", lambda self, wanted: run(self, program.Wanted(wanted.flags[:0]))
+    )
     rows = list(check_regions.rows(str(NETS / "lenet.prototxt"), repeats=0))
     failed = {row.tensor for row in rows if not row.passed}
     assert "gradient of parameter 0 of conv1" in failed and not any(name.startswith("blob") for name in failed)

@@ -14,7 +14,7 @@ import clgraft.plugins.torch as plugin  # noqa: E402
 from clgraft import core  # noqa: E402
 from clgraft.core.errors import ArgumentError, DeviceError  # noqa: E402
 from clgraft.plugins.torch.backend import clgraft, compiler  # noqa: E402
-from clgraft.plugins.torch.execution import MOST_CHANGES, Region  # noqa: E402
+from clgraft.plugins.torch.execution import MOST_CHANGES, RegionModule  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -235,14 +235,14 @@ def test_frozen_parameters_that_change(monkeypatch):
     """They are constants at first; if they change often, they have numbers of their contents instead, to be sent by."""
     net = small_net().eval()
     found, versions, compilations = Explanation(), [], []
-    numbered, compiling = Region._versions, Region._compile
+    numbered, compiling = RegionModule._versions, RegionModule._compile
 
     def remember(self, *arguments):
         versions.append(numbered(self, *arguments))
         return versions[-1]
 
-    monkeypatch.setattr(Region, "_versions", remember)
-    monkeypatch.setattr(Region, "_compile", lambda *given: compilations.append(given[2]) or compiling(*given))
+    monkeypatch.setattr(RegionModule, "_versions", remember)
+    monkeypatch.setattr(RegionModule, "_compile", lambda *given: compilations.append(given[2]) or compiling(*given))
     with torch.no_grad():
         compiled = torch.compile(net, backend=compiler(core.context(), found, frozen=True))
         for step in range(MOST_CHANGES + 4):
@@ -273,13 +273,13 @@ def test_regions_keep_a_limited_number_of_shapes(monkeypatch):
     monkeypatch.setattr("clgraft.plugins.torch.execution.MOST_PROGRAMS", 2)
     compiled = torch.compile(lambda x: torch.tanh(x) * 2, backend=clgraft, dynamic=True)
     regions = []
-    original = Region.__init__
+    original = RegionModule.__init__
 
     def remember(self, *arguments):
         original(self, *arguments)
         regions.append(self)
 
-    monkeypatch.setattr(Region, "__init__", remember)
+    monkeypatch.setattr(RegionModule, "__init__", remember)
     for size in (3, 4, 5, 6):
         x = torch.randn(size, 7)
         assert np.allclose(compiled(x), torch.tanh(x) * 2, atol=1e-6)

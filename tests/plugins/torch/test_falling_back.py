@@ -22,7 +22,7 @@ from clgraft.core import log  # noqa: E402
 from clgraft.core.errors import ArgumentError, BuildError, ProblemError  # noqa: E402
 from clgraft.core.session.context import Context  # noqa: E402
 from clgraft.plugins.torch.backend import clgraft, compiler  # noqa: E402
-from clgraft.plugins.torch.execution import Region  # noqa: E402
+from clgraft.plugins.torch.execution import RegionModule  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from clgraft.plugins.torch.lowering.builder import Builder  # noqa: E402
 from clgraft.plugins.torch.lowering.values import NotLowered  # noqa: E402
@@ -284,13 +284,13 @@ class Meeting(OrderedDict):
 
 
 def test_frozen_weights_that_change_while_threads_infer(monkeypatch):
-    regions, create = [], Region.__init__
+    regions, create = [], RegionModule.__init__
 
     def remember(self, *arguments):
         create(self, *arguments)
         regions.append(self)
 
-    monkeypatch.setattr(Region, "__init__", remember)
+    monkeypatch.setattr(RegionModule, "__init__", remember)
     net = small_net().eval()
     x = torch.randn(2, 3, 8, 8)
     compiled = torch.compile(net, backend=clgraft, options={"frozen": True})

@@ -12,7 +12,7 @@ from clgraft import core  # noqa: E402
 from clgraft.core.runtime.plan import Plan  # noqa: E402
 from clgraft.plugins.torch import held, memory  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
-from clgraft.plugins.torch.execution import Region  # noqa: E402
+from clgraft.plugins.torch.execution import RegionModule  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from tests.plugins.torch.test_backend import difference, small_net  # noqa: E402
 
@@ -118,7 +118,7 @@ def test_a_backward_that_pytorch_runs_reads_values_of_the_device(staged, monkeyp
     w = torch.randn(5, 5, requires_grad=True)
     y = model(x, w)
     bus = Bus(staged)
-    monkeypatch.setattr(Region, "_compile", lambda *_: None)
+    monkeypatch.setattr(RegionModule, "_compile", lambda *_: None)
     got = torch.autograd.grad(y.sum(), (x, w))
     assert bus.moved() == (0, 2 * nbytes([x]))
     exact = [tensor.detach().double().requires_grad_() for tensor in (x, w)]
