@@ -13,7 +13,7 @@ from onnx import helper
 from clgraft.plugins.onnx.costs import ITEM, cost
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.limits import Budget
-from clgraft.plugins.onnx.nodes import Node
+from clgraft.plugins.onnx.nodes import OnnxNode
 from clgraft.plugins.onnx.tensors import Reader
 from clgraft.plugins.onnx.values import DTYPES, Value
 
@@ -34,7 +34,7 @@ DEVICE = frozenset(
 )
 
 
-def serves(node: Node, values: Sequence[Value]) -> bool:
+def serves(node: OnnxNode, values: Sequence[Value]) -> bool:
     """Return whether a node is folded."""
     if node.operator in SHAPES and values:
         return True
@@ -47,7 +47,7 @@ def serves(node: Node, values: Sequence[Value]) -> bool:
     return not any(value.is_real and value.size > SMALL for value in values)
 
 
-def fold(node: Node, values: Sequence[Value | None], budget: Budget) -> list[np.ndarray]:
+def fold(node: OnnxNode, values: Sequence[Value | None], budget: Budget) -> list[np.ndarray]:
     """Return the outputs of a node.
 
     Raises
@@ -65,7 +65,7 @@ def fold(node: Node, values: Sequence[Value | None], budget: Budget) -> list[np.
     return _computed(node, arrays)
 
 
-def _computed(node: Node, arrays: Sequence[Any]) -> list[np.ndarray]:
+def _computed(node: OnnxNode, arrays: Sequence[Any]) -> list[np.ndarray]:
     if node.operator == "Constant":
         return [_constant(node)]
     if node.operator == "ConstantOfShape":
@@ -88,7 +88,7 @@ def _computed(node: Node, arrays: Sequence[Any]) -> list[np.ndarray]:
     return found
 
 
-def _constant(node: Node) -> np.ndarray:
+def _constant(node: OnnxNode) -> np.ndarray:
     kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     for name, dtype in kinds.items():
         if node.has(name):
@@ -120,7 +120,7 @@ def _evaluator(proto: bytes, opset: int, names: tuple[str, ...], types: tuple[An
     return ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
 
 
-def _shape(node: Node, value: Value) -> np.ndarray:
+def _shape(node: OnnxNode, value: Value) -> np.ndarray:
     if node.operator == "Size":
         return np.array(value.size, np.int64)
     start, end = node.get("start", 0), node.get("end")

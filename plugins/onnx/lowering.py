@@ -26,7 +26,7 @@ from clgraft.core.problem import Problem
 from clgraft.plugins.onnx import folding
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.limits import Budget, Limits
-from clgraft.plugins.onnx.nodes import Node, lowering_of
+from clgraft.plugins.onnx.nodes import OnnxNode, lowering_of
 from clgraft.plugins.onnx.tensors import Reader, dense_bytes
 from clgraft.plugins.onnx.values import REAL, Value, carrier_of, fault_of, known
 
@@ -354,9 +354,9 @@ class Lowering:
     def run(self, nodes: Sequence[Any]) -> None:
         """Lower nodes in their order."""
         for proto in nodes:
-            self.lower(Node(proto, self.opset))
+            self.lower(OnnxNode(proto, self.opset))
 
-    def lower(self, node: Node) -> None:
+    def lower(self, node: OnnxNode) -> None:
         """Lower one node and define its outputs."""
         self.budget.spend("nodes", 1, node)
         values = [self.find(name) if name else None for name in node.inputs]
@@ -382,7 +382,7 @@ class Lowering:
                 expect_size(value, node)
                 self.define(name, value)
 
-    def _results(self, node: Node, values: Sequence[Value | None]) -> Sequence[Value | None]:
+    def _results(self, node: OnnxNode, values: Sequence[Value | None]) -> Sequence[Value | None]:
         given = [value for value in values if value is not None]
         if folding.serves(node, given):
             return self._counted(node, self.folded(node, values), given)
@@ -393,7 +393,9 @@ class Lowering:
         results = results if isinstance(results, (tuple, list)) else (results,)
         return results if node.operator in folding.CONTROL else self._counted(node, results, given)
 
-    def _counted(self, node: Node, results: Sequence[Value | None], given: Sequence[Value]) -> Sequence[Value | None]:
+    def _counted(
+        self, node: OnnxNode, results: Sequence[Value | None], given: Sequence[Value]
+    ) -> Sequence[Value | None]:
         """Return results after their bytes on the host are counted; views of what was given take none."""
         read = [value.array for value in given if value.array is not None]
         made = [value.array for value in results if value is not None and value.array is not None]
@@ -412,12 +414,12 @@ class Lowering:
             found[sparse.values.name] = known(reader.read_sparse(sparse))
         return found
 
-    def folded(self, node: Node, values: Sequence[Value | None]) -> list[Value]:
+    def folded(self, node: OnnxNode, values: Sequence[Value | None]) -> list[Value]:
         """Return the outputs of a node whose inputs are known."""
         return [known(array) for array in folding.fold(node, values, self.budget)]
 
 
-def expect_size(value: Value, node: Node) -> None:
+def expect_size(value: Value, node: OnnxNode) -> None:
     """Refuse a value that no machine holds."""
     fault = fault_of(value.shape)
     if fault:

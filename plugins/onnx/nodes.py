@@ -21,7 +21,7 @@ def in_default_domain(proto: onnx.NodeProto) -> bool:
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One node.
 
     Attributes

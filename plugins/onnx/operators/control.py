@@ -8,14 +8,14 @@ import numpy as np
 import onnx
 
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, joined, sliced
 from clgraft.plugins.onnx.values import Value, known
 
 
 def inside(
     on: Lowering,
-    node: Node,
+    node: OnnxNode,
     graph: onnx.GraphProto,
     initializers: Mapping[str, Value],
     values: Sequence[Value],
@@ -35,7 +35,7 @@ def inside(
 
 
 @operator("If")
-def branch(on: Lowering, node: Node, condition: Value) -> list[Value]:
+def branch(on: Lowering, node: OnnxNode, condition: Value) -> list[Value]:
     """Lower the branch that is taken."""
     graph = node.get("then_branch" if on.number(condition) else "else_branch")
     return inside(on, node, graph, on.initializers(graph), [])
@@ -43,7 +43,7 @@ def branch(on: Lowering, node: Node, condition: Value) -> list[Value]:
 
 @operator("Loop")
 def loop(
-    on: Lowering, node: Node, count: Value | None = None, condition: Value | None = None, *states: Value
+    on: Lowering, node: OnnxNode, count: Value | None = None, condition: Value | None = None, *states: Value
 ) -> list[Value]:
     """Lower each turn; what a turn gives out is stacked."""
     body = node.get("body")
@@ -74,7 +74,7 @@ def _stacked(on: Lowering, values: Sequence[Value], axis: int) -> Value:
 
 
 @operator("Scan")
-def scan(on: Lowering, node: Node, *values: Value) -> list[Value]:
+def scan(on: Lowering, node: OnnxNode, *values: Value) -> list[Value]:
     """Lower each turn over the slices of the inputs."""
     node.expect(node.opset >= 9, f"opset {node.opset}")
     body, count = node.get("body"), int(node.get("num_scan_inputs"))

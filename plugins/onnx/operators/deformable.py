@@ -7,7 +7,7 @@ import numpy as np
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.sampling import GridSampleProblem
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.indices import gathered
 from clgraft.plugins.onnx.operators.windows import ints, pads, spatial
 from clgraft.plugins.onnx.values import Value, known
@@ -16,7 +16,7 @@ from clgraft.plugins.onnx.values import Value, known
 @operator("DeformConv")
 def deformable_convolution(
     on: Lowering,
-    node: Node,
+    node: OnnxNode,
     x: Value,
     w: Value,
     offset: Value,

@@ -7,7 +7,7 @@ import numpy as np
 from clgraft.core.operators.detection import NonMaxSuppressionProblem, RoiAlignProblem
 from clgraft.core.operators.sampling import GridSampleProblem
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.indices import expect_inside
 from clgraft.plugins.onnx.operators.shapes import sliced
 from clgraft.plugins.onnx.values import Value, known
@@ -18,7 +18,7 @@ METHODS = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubi
 @operator("NonMaxSuppression")
 def suppression(
     on: Lowering,
-    node: Node,
+    node: OnnxNode,
     boxes: Value,
     scores: Value,
     most: Value | None = None,
@@ -46,7 +46,7 @@ def suppression(
 
 
 @operator("RoiAlign")
-def roi_align(on: Lowering, node: Node, x: Value, rois: Value, images: Value) -> Value:
+def roi_align(on: Lowering, node: OnnxNode, x: Value, rois: Value, images: Value) -> Value:
     """Lower regions of interest as images of one size."""
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
     problem = RoiAlignProblem(
@@ -69,7 +69,7 @@ def roi_align(on: Lowering, node: Node, x: Value, rois: Value, images: Value) ->
 
 
 @operator("GridSample")
-def grid_sample(on: Lowering, node: Node, x: Value, grid: Value) -> Value:
+def grid_sample(on: Lowering, node: OnnxNode, x: Value, grid: Value) -> Value:
     """Lower images at given places."""
     problem = GridSampleProblem(
         method=METHODS[node.get("mode", "linear")],

@@ -11,7 +11,7 @@ from clgraft.core.nn.activations import SELU_ALPHA, SELU_SCALE, exact_power, fin
 from clgraft.core.nn.elementwise import SELECTION, extremum, find_binary, limited, mean, total
 from clgraft.core.nn.formulas import assigned, renamed
 from clgraft.plugins.onnx.lowering import Lowering, broadcast, is_real, literal
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.values import DTYPES, REAL, Value, carrier_of, known
 
 # what NaN and infinity become, as in C on x86; 0 in other whole numbers
@@ -95,7 +95,7 @@ def wrapped(dtype: str, expression: str) -> str:
 
 
 @operator(*UNARY)
-def unary(on: Lowering, node: Node, x: Value) -> Value:
+def unary(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Lower a function of each element."""
     if node.operator in ("Ceil", "Floor", "Round") and not is_real(x):
         return x
@@ -104,7 +104,7 @@ def unary(on: Lowering, node: Node, x: Value) -> Value:
 
 
 @operator(*SHAPED)
-def shaped(on: Lowering, node: Node, x: Value) -> Value:
+def shaped(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Lower a function with attributes."""
     name, attributes = SHAPED[node.operator]
     given = {scalar: node.get(attribute, usual) for attribute, (scalar, usual) in attributes.items()}
@@ -112,13 +112,13 @@ def shaped(on: Lowering, node: Node, x: Value) -> Value:
 
 
 @operator(*BINARY)
-def binary(on: Lowering, node: Node, a: Value, b: Value) -> Value:
+def binary(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
     """Lower arithmetic of two tensors."""
     return on.pointwise(wrapped(a.dtype, of_two(BINARY[node.operator])), [a, b])
 
 
 @operator("PRelu")
-def prelu(on: Lowering, node: Node, x: Value, slope: Value) -> Value:
+def prelu(on: Lowering, node: OnnxNode, x: Value, slope: Value) -> Value:
     """Lower a rectifier with slopes."""
     if x.ndim:  # one-sided: the slope broadcasts to x
         broadcast([x.shape, slope.shape])
@@ -127,20 +127,20 @@ def prelu(on: Lowering, node: Node, x: Value, slope: Value) -> Value:
 
 
 @operator("Div")
-def divide(on: Lowering, node: Node, a: Value, b: Value) -> Value:
+def divide(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
     """Lower a division; of whole numbers it is truncated."""
     text = of_two("divide")
     return on.pointwise(text if is_real(a) else f"trunc({text})", [a, b])
 
 
 @operator("Mod")
-def modulo(on: Lowering, node: Node, a: Value, b: Value) -> Value:
+def modulo(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
     """Lower the remainder with the sign of a (fmod) or of b."""
     return on.pointwise(assigned("y0", of_two("fmod" if node.get("fmod", 0) else "modulo")), [a, b])
 
 
 @operator("Pow")
-def power(on: Lowering, node: Node, a: Value, b: Value) -> Value:
+def power(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
     """Lower a power; frequent exponents are products and roots."""
     compute = on.carrier(a) if is_real(a) else on.widest([a, b])
     if b.array is not None and b.size == 1:
@@ -153,19 +153,19 @@ def power(on: Lowering, node: Node, a: Value, b: Value) -> Value:
 
 
 @operator(*COMPARISONS)
-def compare(on: Lowering, node: Node, a: Value, b: Value) -> Value:
+def compare(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
     """Lower a comparison, or the combination of truth values."""
     return on.pointwise(of_two(COMPARISONS[node.operator]), [a, b], "bool")
 
 
 @operator(*TESTS)
-def test(on: Lowering, node: Node, x: Value) -> Value:
+def test(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Lower a question about each element."""
     return on.pointwise(of_one(TESTS[node.operator]), [x], "bool")
 
 
 @operator("IsInf")
-def is_infinite(on: Lowering, node: Node, x: Value) -> Value:
+def is_infinite(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Lower the question whether elements are infinite."""
     signs = bool(node.get("detect_positive", 1)), bool(node.get("detect_negative", 1))
     names = {
@@ -178,7 +178,7 @@ def is_infinite(on: Lowering, node: Node, x: Value) -> Value:
 
 
 @operator("Sum", "Max", "Min", "Mean")
-def several(on: Lowering, node: Node, *values: Value) -> Value:
+def several(on: Lowering, node: OnnxNode, *values: Value) -> Value:
     """Lower a function of any number of tensors."""
     count = len(values)
     if node.operator == "Sum":
@@ -191,7 +191,7 @@ def several(on: Lowering, node: Node, *values: Value) -> Value:
 
 
 @operator("Clip")
-def clip(on: Lowering, node: Node, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+def clip(on: Lowering, node: OnnxNode, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
     """Lower limits, which are attributes up to opset 10 and inputs later."""
     if node.opset < 11:
         low, high = (known(np.array(node.get(name), x.dtype)) if node.has(name) else None for name in ("min", "max"))
@@ -207,26 +207,26 @@ def _is_no_limit(limit: Value) -> bool:
 
 
 @operator("Gelu")
-def gelu(on: Lowering, node: Node, x: Value) -> Value:
+def gelu(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Lower the Gaussian error linear unit."""
     return on.pointwise(of_one("gelu_tanh" if node.get("approximate", "none") == "tanh" else "gelu_erf"), [x])
 
 
 @operator("Where")
-def where(on: Lowering, node: Node, condition: Value, a: Value, b: Value) -> Value:
+def where(on: Lowering, node: OnnxNode, condition: Value, a: Value, b: Value) -> Value:
     """Lower a choice between two tensors."""
     return on.pointwise(SELECTION, [condition, a, b], a.dtype, on.widest([a, b]))
 
 
 @operator("Identity")
-def identity(on: Lowering, node: Node, x: Value) -> Value:
+def identity(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Return the same value."""
     return x
 
 
 @operator("Dropout")
 def dropout(
-    on: Lowering, node: Node, x: Value, ratio: Value | None = None, training: Value | None = None
+    on: Lowering, node: OnnxNode, x: Value, ratio: Value | None = None, training: Value | None = None
 ) -> tuple[Value | None, ...]:
     """Lower dropout for inference, which changes nothing."""
     if training is not None:
@@ -239,13 +239,13 @@ def dropout(
 
 
 @operator("Cast", "CastLike")
-def cast(on: Lowering, node: Node, x: Value, like: Value | None = None) -> Value:
+def cast(on: Lowering, node: OnnxNode, x: Value, like: Value | None = None) -> Value:
     """Lower a conversion: to real numbers, whole numbers or truth values."""
     target = like.dtype if like is not None else helper.tensor_dtype_to_np_dtype(node.get("to")).name
     return converted(on, node, x, target)
 
 
-def converted(on: Lowering, node: Node, x: Value, target: str) -> Value:
+def converted(on: Lowering, node: OnnxNode, x: Value, target: str) -> Value:
     """Return a value in another of ONNX's types."""
     node.expect(target in DTYPES, f"type {target}")
     if target == x.dtype:

@@ -9,7 +9,7 @@ import numpy as np
 from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import IndexCheck, Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, sliced
 from clgraft.plugins.onnx.values import Value, known
 
@@ -17,7 +17,7 @@ BEYOND = "1e18"  # an index outside of every axis, also where it is part of a su
 COMBINED = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
-def expect_inside(on: Lowering, node: Node, index: Value, sizes: tuple[int, ...], low: bool = True) -> None:
+def expect_inside(on: Lowering, node: OnnxNode, index: Value, sizes: tuple[int, ...], low: bool = True) -> None:
     """Refuse indices out of range: now if they are known, or in every run if they are an input of the model.
 
     Parameters
@@ -52,7 +52,7 @@ def gathered(
 
 
 @operator("Gather")
-def gather(on: Lowering, node: Node, x: Value, index: Value) -> Value:
+def gather(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value:
     """Lower slices of an axis by their index."""
     axis = axis_of(node.get("axis", 0), x.ndim)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -65,7 +65,7 @@ def gather(on: Lowering, node: Node, x: Value, index: Value) -> Value:
 
 
 @operator("GatherElements")
-def gather_elements(on: Lowering, node: Node, x: Value, index: Value) -> Value:
+def gather_elements(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value:
     """Lower elements by an index of their own."""
     axis = axis_of(node.get("axis", 0), x.ndim)
     if x.ndim != index.ndim:
@@ -76,7 +76,7 @@ def gather_elements(on: Lowering, node: Node, x: Value, index: Value) -> Value:
     return gathered(on, x, index, axis, index.shape, index.shape[axis], "elements")
 
 
-def flat_index(on: Lowering, node: Node, index: Value, sizes: tuple[int, ...]) -> Value:
+def flat_index(on: Lowering, node: OnnxNode, index: Value, sizes: tuple[int, ...]) -> Value:
     """Return one index for the tuples on the last axis, into an array of some sizes; from the front."""
     if len(sizes) != index.shape[-1]:
         raise ValueError(f"index of shape {index.shape} for axes {sizes}")
@@ -95,7 +95,7 @@ def flat_index(on: Lowering, node: Node, index: Value, sizes: tuple[int, ...]) -
 
 
 @operator("GatherND")
-def gather_slices(on: Lowering, node: Node, x: Value, index: Value) -> Value:
+def gather_slices(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value:
     """Lower slices by tuples of indices."""
     batches, depth = int(node.get("batch_dims", 0)), index.shape[-1]
     sizes = x.shape[batches : batches + depth]
@@ -108,7 +108,7 @@ def gather_slices(on: Lowering, node: Node, x: Value, index: Value) -> Value:
 
 
 @operator("ScatterND")
-def scatter_slices(on: Lowering, node: Node, x: Value, index: Value, updates: Value) -> Value:
+def scatter_slices(on: Lowering, node: OnnxNode, x: Value, index: Value, updates: Value) -> Value:
     """Lower slices that take in updates, by tuples of indices."""
     depth, carrier = index.shape[-1], on.carrier(x)
     if not updates.size:
@@ -128,7 +128,7 @@ def scatter_slices(on: Lowering, node: Node, x: Value, index: Value, updates: Va
 
 
 @operator("ScatterElements", "Scatter")
-def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: Value) -> Value:
+def scatter_elements(on: Lowering, node: OnnxNode, x: Value, index: Value, updates: Value) -> Value:
     """Lower elements that take in updates, by an index of their own."""
     axis, carrier = axis_of(node.get("axis", 0), x.ndim), on.carrier(x)
     if not updates.size:
@@ -160,7 +160,7 @@ def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: 
 
 
 @operator("OneHot")
-def one_hot(on: Lowering, node: Node, index: Value, depth: Value, values: Value) -> Value:
+def one_hot(on: Lowering, node: OnnxNode, index: Value, depth: Value, values: Value) -> Value:
     """Lower vectors that hold one value at their index, and another one elsewhere."""
     count = int(on.number(depth))
     on.make_room(8 * count)
@@ -174,7 +174,7 @@ def one_hot(on: Lowering, node: Node, index: Value, depth: Value, values: Value)
 
 
 @operator("Compress")
-def compress(on: Lowering, node: Node, x: Value, condition: Value) -> Value:
+def compress(on: Lowering, node: OnnxNode, x: Value, condition: Value) -> Value:
     """Lower the slices for which a condition holds, which has to be known."""
     axis = node.get("axis")
     if axis is None:
@@ -186,7 +186,7 @@ def compress(on: Lowering, node: Node, x: Value, condition: Value) -> Value:
 
 
 @operator("ReverseSequence")
-def reverse_sequence(on: Lowering, node: Node, x: Value, lengths: Value) -> Value:
+def reverse_sequence(on: Lowering, node: OnnxNode, x: Value, lengths: Value) -> Value:
     """Lower the first elements of each row in reversed order."""
     batch_axis, time_axis = int(node.get("batch_axis", 1)), int(node.get("time_axis", 0))
     times = x.shape[time_axis]
@@ -202,7 +202,7 @@ def reverse_sequence(on: Lowering, node: Node, x: Value, lengths: Value) -> Valu
 
 
 @operator("MaxUnpool")
-def unpool(on: Lowering, node: Node, x: Value, index: Value, size: Value | None = None) -> Value:
+def unpool(on: Lowering, node: OnnxNode, x: Value, index: Value, size: Value | None = None) -> Value:
     """Lower elements that return to their places in a larger tensor of zeros."""
     ndim = x.ndim - 2
     kernel, strides = node.get("kernel_shape"), node.get("strides", [1] * ndim)
@@ -222,7 +222,7 @@ def unpool(on: Lowering, node: Node, x: Value, index: Value, size: Value | None 
 
 
 @operator("Col2Im")
-def columns_to_image(on: Lowering, node: Node, x: Value, image: Value, block: Value) -> Value:
+def columns_to_image(on: Lowering, node: OnnxNode, x: Value, image: Value, block: Value) -> Value:
     """Lower windows whose elements are added up at their pixels."""
     sizes, kernel = on.numbers(image), on.numbers(block)
     ndim = len(sizes)

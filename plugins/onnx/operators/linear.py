@@ -7,7 +7,7 @@ import math
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.matmul import MatMulProblem
 from clgraft.plugins.onnx.lowering import Lowering, broadcast
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.reductions import kept_shape, reduced
 from clgraft.plugins.onnx.operators.shapes import expanded
 from clgraft.plugins.onnx.values import Value
@@ -41,7 +41,7 @@ def product(on: Lowering, a: Value, b: Value, transposed_b: bool = False) -> Val
 
 
 @operator("MatMul")
-def matrix_product(on: Lowering, node: Node, a: Value, b: Value) -> Value:
+def matrix_product(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
     """Lower a matrix product; vectors are matrices of one row or column."""
     wide_a = on.reshaped(a, (1, *a.shape)) if a.ndim == 1 else a
     wide_b = on.reshaped(b, (*b.shape, 1)) if b.ndim == 1 else b
@@ -55,7 +55,7 @@ def matrix_product(on: Lowering, node: Node, a: Value, b: Value) -> Value:
 
 
 @operator("Gemm")
-def gemm(on: Lowering, node: Node, a: Value, b: Value, c: Value | None = None) -> Value:
+def gemm(on: Lowering, node: OnnxNode, a: Value, b: Value, c: Value | None = None) -> Value:
     """Lower alpha a b + beta c; the usual form is a dense layer."""
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     a = on.transposed(a, (1, 0)) if node.get("transA", 0) else a
@@ -76,7 +76,7 @@ def gemm(on: Lowering, node: Node, a: Value, b: Value, c: Value | None = None) -
 
 
 @operator("Einsum")
-def einsum(on: Lowering, node: Node, *values: Value) -> Value:
+def einsum(on: Lowering, node: OnnxNode, *values: Value) -> Value:
     """Lower a sum of products over named axes: operands are joined two by two, by matrix products."""
     text = node.get("equation").replace(" ", "")
     left, arrow, right = text.partition("->")

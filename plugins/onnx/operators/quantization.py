@@ -9,7 +9,7 @@ import numpy as np
 from onnx import helper
 
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.reductions import reduced
 from clgraft.plugins.onnx.operators.shapes import axis_of, repeated, sliced
@@ -19,7 +19,7 @@ from clgraft.plugins.onnx.values import Value
 BYTES = ("int8", "uint8", "int16", "uint16")
 
 
-def along(on: Lowering, node: Node, x: Value, value: Value) -> Value:
+def along(on: Lowering, node: OnnxNode, x: Value, value: Value) -> Value:
     """Return a scale or a zero point in a shape that broadcasts to x: one, one per channel, or one per block."""
     if value.size == 1:
         return on.reshaped(value, (1,) * x.ndim)
@@ -40,7 +40,7 @@ def quantized(on: Lowering, x: Value, scale: Value, zero: Value | None, dtype: s
 
 
 @operator("QuantizeLinear")
-def quantize(on: Lowering, node: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def quantize(on: Lowering, node: OnnxNode, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """Lower quantization."""
     code = node.get("output_dtype", 0)
     dtype = zero.dtype if zero is not None else helper.tensor_dtype_to_np_dtype(code).name if code else "uint8"
@@ -50,7 +50,7 @@ def quantize(on: Lowering, node: Node, x: Value, scale: Value, zero: Value | Non
 
 
 @operator("DequantizeLinear")
-def dequantize(on: Lowering, node: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def dequantize(on: Lowering, node: OnnxNode, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """Lower (x - zero) scale."""
     code = node.get("output_dtype", 0)
     dtype = helper.tensor_dtype_to_np_dtype(code).name if code else scale.dtype
@@ -70,7 +70,7 @@ def centred(on: Lowering, x: Value, zero: Value | None, shape: Sequence[int] = (
 
 @operator("MatMulInteger")
 def matmul_integer(
-    on: Lowering, node: Node, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
+    on: Lowering, node: OnnxNode, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     """Lower a product of bytes: sums below 2^24 are exact."""
     y = product(on, *_operands(on, a, a_zero, b, b_zero))
@@ -86,7 +86,7 @@ def _operands(on: Lowering, a: Value, a_zero: Value | None, b: Value, b_zero: Va
 @operator("QLinearMatMul")
 def quantized_product(
     on: Lowering,
-    node: Node,
+    node: OnnxNode,
     a: Value,
     a_scale: Value,
     a_zero: Value,
@@ -112,7 +112,7 @@ def _ends(dtype: str) -> tuple[float, float]:
 
 @operator("ConvInteger")
 def convolution_integer(
-    on: Lowering, node: Node, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None
+    on: Lowering, node: OnnxNode, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None
 ) -> Value:
     """Lower a convolution of bytes: sums below 2^24 are exact."""
     wide = (w.shape[0], *(1,) * (w.ndim - 1))
@@ -123,7 +123,7 @@ def convolution_integer(
 @operator("QLinearConv")
 def quantized_convolution(
     on: Lowering,
-    node: Node,
+    node: OnnxNode,
     x: Value,
     x_scale: Value,
     x_zero: Value,
@@ -147,7 +147,7 @@ def quantized_convolution(
 
 
 @operator("DynamicQuantizeLinear")
-def quantize_dynamically(on: Lowering, node: Node, x: Value) -> tuple[Value, Value, Value]:
+def quantize_dynamically(on: Lowering, node: OnnxNode, x: Value) -> tuple[Value, Value, Value]:
     """Lower quantization to bytes whose scale follows from the extrema."""
     axes = set(range(x.ndim))
     low, high = (on.reshaped(reduced(on, x, axes, "x0", fold), ()) for fold in ("min", "max"))

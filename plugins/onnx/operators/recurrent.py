@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY, of_one
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import joined, sliced
@@ -21,7 +21,7 @@ EXTRA = {
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def activation(node: Node, number: int) -> Callable[[str], str]:
+def activation(node: OnnxNode, number: int) -> Callable[[str], str]:
     """Return the text of one of the node's activations, as a function of the text of its argument."""
     names = node.get("activations") or DEFAULTS[node.operator] * 2
     name = {n.lower(): n for n in (*UNARY, *SHAPED, *EXTRA)}.get(names[number].lower(), "")
@@ -46,7 +46,7 @@ def activation(node: Node, number: int) -> Callable[[str], str]:
 @operator("RNN", "GRU", "LSTM")
 def recurrent(
     on: Lowering,
-    node: Node,
+    node: OnnxNode,
     x: Value,
     w: Value,
     r: Value,
@@ -91,7 +91,7 @@ def _part(on: Lowering, value: Value | None, way: int) -> Value | None:
 
 
 def _one_way(
-    on: Lowering, node: Node, x: Value, parts: Sequence[Value | None], way: int, backward: bool
+    on: Lowering, node: OnnxNode, x: Value, parts: Sequence[Value | None], way: int, backward: bool
 ) -> tuple[Value, Value, Value | None]:
     """Return the states of all steps, the last state, and an LSTM's last cell."""
     w, r, b, h, c, p = parts
@@ -124,7 +124,9 @@ def _gate(on: Lowering, value: Value, number: int, size: int) -> Value:
 Cell = Callable[[Value, Value, Value], "tuple[Value, Value]"]
 
 
-def _rnn(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int) -> Cell:
+def _rnn(
+    on: Lowering, node: OnnxNode, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+) -> Cell:
     f = activation(node, way)
 
     def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
@@ -134,7 +136,9 @@ def _rnn(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Val
     return cell
 
 
-def _gru(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int) -> Cell:
+def _gru(
+    on: Lowering, node: OnnxNode, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+) -> Cell:
     f, g = activation(node, 2 * way), activation(node, 2 * way + 1)
     after = bool(node.get("linear_before_reset", 0))
     rows = [sliced(on, r, [i * size, 0], [size, size]) for i in range(3)]
@@ -160,7 +164,7 @@ def _gru(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Val
 
 
 def _lstm(
-    on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+    on: Lowering, node: OnnxNode, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
 ) -> Cell:
     f, g, h = (activation(node, 3 * way + i) for i in range(3))
     node.expect(not node.get("input_forget", 0), "input_forget")

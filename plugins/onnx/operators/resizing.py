@@ -11,7 +11,7 @@ from clgraft.core.nn import resizing as nn
 from clgraft.core.operators.resampling import ResampleProblem
 from clgraft.core.operators.resampling.filters import Resampling
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of
 from clgraft.plugins.onnx.values import Value, known
 
@@ -32,7 +32,7 @@ ROUNDINGS = {
 
 
 @operator("Upsample")
-def upsample(on: Lowering, node: Node, x: Value, scales: Value | None = None) -> Value:
+def upsample(on: Lowering, node: OnnxNode, x: Value, scales: Value | None = None) -> Value:
     """Lower the resize of opset 9."""
     factors = on.host(scales).tolist() if scales is not None else node.get("scales")
     sizes = [math.floor(size * factor) for size, factor in zip(x.shape, factors)]
@@ -46,7 +46,7 @@ def upsample(on: Lowering, node: Node, x: Value, scales: Value | None = None) ->
 @operator("Resize")
 def resize(
     on: Lowering,
-    node: Node,
+    node: OnnxNode,
     x: Value,
     roi: Value | None = None,
     scales: Value | None = None,
@@ -97,7 +97,7 @@ def resize(
 
 
 def _sizes(
-    on: Lowering, node: Node, x: Value, axes: Sequence[int], sizes: Sequence[int]
+    on: Lowering, node: OnnxNode, x: Value, axes: Sequence[int], sizes: Sequence[int]
 ) -> tuple[list[int], list[float]]:
     """Return the sizes and scales of some axes, with one scale for all where the aspect ratio is kept."""
     factors = [size / x.shape[axis] for size, axis in zip(sizes, axes)]

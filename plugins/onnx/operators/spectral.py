@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.indices import gathered
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import axis_of
@@ -27,7 +27,7 @@ def matrix(length: int, outputs: int, parts: int) -> np.ndarray:
 
 
 @operator("DFT")
-def transform(on: Lowering, node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Value:
+def transform(on: Lowering, node: OnnxNode, x: Value, length: Value | None = None, axis: Value | None = None) -> Value:
     """Lower a discrete Fourier transform along an axis."""
     inverse, onesided = bool(node.get("inverse", 0)), bool(node.get("onesided", 0))
     node.expect(not inverse, "inverse")
@@ -52,7 +52,7 @@ def transform(on: Lowering, node: Node, x: Value, length: Value | None = None, a
 
 @operator("STFT")
 def short_transform(
-    on: Lowering, node: Node, x: Value, step: Value, window: Value | None = None, length: Value | None = None
+    on: Lowering, node: OnnxNode, x: Value, step: Value, window: Value | None = None, length: Value | None = None
 ) -> Value:
     """Lower transforms of frames that overlap."""
     stride, parts = int(on.number(step)), x.shape[2] if x.ndim == 3 else 1
@@ -79,6 +79,6 @@ def _frames(on: Lowering, x: Value, index: np.ndarray) -> Value:
 
 
 @operator("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix")
-def folded(on: Lowering, node: Node, *values: Value) -> list[Value]:
+def folded(on: Lowering, node: OnnxNode, *values: Value) -> list[Value]:
     """Fold a table that follows from numbers."""
     return on.folded(node, [known(on.host(value)) for value in values])

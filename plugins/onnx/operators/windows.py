@@ -13,21 +13,21 @@ from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Tensor
 from clgraft.core.operators.pooling import PoolProblem
 from clgraft.plugins.onnx.lowering import Lowering
-from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.values import Value, known
 
 MOST_AXES = 3
 MOST_TAPS = 128  # elements of a window with holes
 
 
-def spatial(node: Node, x: Value) -> tuple[int, ...]:
+def spatial(node: OnnxNode, x: Value) -> tuple[int, ...]:
     """Return the spatial sizes of (batch, channels, ...)."""
     node.expect(3 <= x.ndim <= 2 + MOST_AXES, f"{x.ndim - 2} spatial axes")
     node.expect(x.is_real, f"type {x.dtype}")
     return x.shape[2:]
 
 
-def ints(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
+def ints(node: OnnxNode, name: str, count: int, default: int) -> tuple[int, ...]:
     """Return an attribute of one number per axis."""
     values = tuple(int(value) for value in node.get(name, [default] * count))
     if len(values) != count:
@@ -35,7 +35,9 @@ def ints(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
     return values
 
 
-def pads(node: Node, size: Sequence[int], reach: Sequence[int], stride: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def pads(
+    node: OnnxNode, size: Sequence[int], reach: Sequence[int], stride: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
     """Return the padding before and after the elements of each axis.
 
     Parameters
@@ -61,7 +63,7 @@ def padded(on: Lowering, x: Value, before: Sequence[int], behind: Sequence[int],
 
 
 @operator("Conv")
-def convolution(on: Lowering, node: Node, x: Value, w: Value, b: Value | None = None) -> Value:
+def convolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
     """Lower a convolution."""
     size = spatial(node, x)
     ndim = len(size)
@@ -84,7 +86,7 @@ def _weighted(on: Lowering, x: Value, w: Value, b: Value | None) -> list[Tensor]
 
 
 @operator("ConvTranspose")
-def deconvolution(on: Lowering, node: Node, x: Value, w: Value, b: Value | None = None) -> Value:
+def deconvolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
     """Lower a deconvolution: without padding, whose share of the result is then cut off, or filled up with the bias."""
     size = spatial(node, x)
     ndim, kernel, groups = len(size), w.shape[2:], int(node.get("group", 1))
@@ -99,7 +101,7 @@ def deconvolution(on: Lowering, node: Node, x: Value, w: Value, b: Value | None 
 
 
 def _deconvolution_pads(
-    node: Node, size: Sequence[int], stride: Sequence[int], full: Sequence[int], extra: Sequence[int]
+    node: OnnxNode, size: Sequence[int], stride: Sequence[int], full: Sequence[int], extra: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the padding of a deconvolution, also where the wanted size or a mode gives it."""
     mode = node.get("auto_pad", "NOTSET")
@@ -119,7 +121,7 @@ def _deconvolution_pads(
 
 
 @operator("MaxPool", "AveragePool", "LpPool")
-def pooling(on: Lowering, node: Node, x: Value) -> Value | tuple[Value, ...]:
+def pooling(on: Lowering, node: OnnxNode, x: Value) -> Value | tuple[Value, ...]:
     """Lower pooling over windows."""
     if node.operator == "LpPool" or x.is_real:
         spatial(node, x)
@@ -165,7 +167,7 @@ def pooling(on: Lowering, node: Node, x: Value) -> Value | tuple[Value, ...]:
     return (result, _places(on, node, problem, image, y, size)) if node.wants(1) else result
 
 
-def _places(on: Lowering, node: Node, problem: PoolProblem, x: Tensor, y: Tensor, size: Sequence[int]) -> Value:
+def _places(on: Lowering, node: OnnxNode, problem: PoolProblem, x: Tensor, y: Tensor, size: Sequence[int]) -> Value:
     """Return the index of each maximum in the whole tensor, row by row or column by column."""
     planes, pixels = y.shape[0] * y.shape[1], math.prod(size)
     node.expect(tuple(size) == x.shape[2:], "indices where windows begin behind the image")
@@ -180,7 +182,7 @@ def _places(on: Lowering, node: Node, problem: PoolProblem, x: Tensor, y: Tensor
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pooling(on: Lowering, node: Node, x: Value) -> Value:
+def global_pooling(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Lower pooling over whole images."""
     operator_of = {"GlobalMaxPool": "max", "GlobalAveragePool": "average"}
     y = nn.whole(on.build, on.given(x), operator_of.get(node.operator, "lp"), node.get("p", 2))
