@@ -30,7 +30,7 @@ from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.session.context import Context
 from clgraft.plugins.command_line.bench.cases import group_of
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
@@ -174,7 +174,7 @@ def main() -> int:
                 ratios[direction].append(cudnn / ours)
                 seconds = (1e-3 * cudnn, 1e-3 * ours)
                 group = group_of(forward)
-                rows.append(Row(name, label, str(problem), group, direction, "torch", *seconds, layout=layout))
+                rows.append(Measurement(name, label, str(problem), group, direction, "torch", *seconds, layout=layout))
                 if options.tiles:
                     tiles = tile_table(context, problem, arrays)
                     results.append({"problem": str(problem), "ours": ours, "tiles": tiles})

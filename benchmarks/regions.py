@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from timing import keep, restarted, row
 
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 
 
 def parse() -> argparse.Namespace:
@@ -111,7 +111,7 @@ def interleaved(models: dict[str, Model], action: str, runs: int) -> dict[str, l
     return times
 
 
-def row_of(name: str, action: str, seconds: dict[str, float], floors: dict[str, float]) -> Row:
+def row_of(name: str, action: str, seconds: dict[str, float], floors: dict[str, float]) -> Measurement:
     """Return the row of a net, by the names of its kinds."""
     native = seconds.get("native", 0.0)
     more = {kind: seconds[kind] for kind in ("regions", "frozen") if kind in seconds}

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clgraft.plugins.command_line.bench.cases import GROUPS
-from clgraft.plugins.command_line.bench.results import NO_PEER, STEADY, Results, Row
+from clgraft.plugins.command_line.bench.results import NO_PEER, STEADY, Measurement, Results
 from clgraft.plugins.command_line.bench.timing import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,7 +114,7 @@ def share(value: float, run: Run) -> str:
     return f"{'~' if run.results.drift > STEADY else ''}{value:.0%}".replace("%", " %")
 
 
-def disturbed(row: Row) -> bool:
+def disturbed(row: Measurement) -> bool:
     """Return whether other work on the machine disturbed a measurement."""
     return max(row.native_spread, row.ours_spread) > DISTURBED
 
@@ -256,22 +256,22 @@ def groups(runs: Sequence[Run]) -> list[str]:
     return table(["operators", *heads, *(f"share, {heads[i]}" for i in shown)], rows)
 
 
-def _group(row: Row) -> str:
+def _group(row: Measurement) -> str:
     return JOINED.get(row.group, row.group)
 
 
-def _ways(rows: Sequence[Row]) -> list[list[Row]]:
+def _ways(rows: Sequence[Measurement]) -> list[list[Measurement]]:
     return [[row for row in rows if row.direction == way] for way in dict.fromkeys(row.direction for row in rows)]
 
 
-def _ratios(rows: Sequence[Row]) -> str:
+def _ratios(rows: Sequence[Measurement]) -> str:
     if not rows:
         return "-"
     means = " / ".join(f"{geometric_mean([row.ratio for row in way]):.2f}" for way in _ways(rows))
     return f"{means} ({min(row.ratio for row in rows):.2f})"
 
 
-def _shares(run: Run, rows: Sequence[Row]) -> str:
+def _shares(run: Run, rows: Sequence[Measurement]) -> str:
     return " / ".join(share(geometric_mean([row.share for row in way]), run) for way in _ways(rows)) or "-"
 
 

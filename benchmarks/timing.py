@@ -10,7 +10,7 @@ from clgraft.core import Context
 from clgraft.plugins.command_line.bench import machine
 from clgraft.plugins.command_line.bench.peer_process import best, restarted
 from clgraft.plugins.command_line.bench.peer_threads import Threads
-from clgraft.plugins.command_line.bench.results import NO_PEER, Row
+from clgraft.plugins.command_line.bench.results import NO_PEER, Measurement
 from clgraft.plugins.command_line.bench.timing import Timing, compare, geometric_mean
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -19,15 +19,15 @@ from tests.problem_sets import problem_lines
 __all__ = ["Timing", "best", "compare", "geometric_mean", "keep", "problem_lines", "restarted", "row"]
 
 
-def row(set_name: str, name: str, direction: str, peer: str, native: float, ours: float, **more: Any) -> Row:
+def row(set_name: str, name: str, direction: str, peer: str, native: float, ours: float, **more: Any) -> Measurement:
     """Return a row of results; times are seconds, 0 and `NO_PEER` where there is no peer."""
-    return Row(set_name, name, name, set_name, direction, peer or NO_PEER, native, ours, **more)
+    return Measurement(set_name, name, name, set_name, direction, peer or NO_PEER, native, ours, **more)
 
 
 def keep(
     path: str,
     context: Context,
-    rows: Sequence[Row],
+    rows: Sequence[Measurement],
     peers: Mapping[str, str],
     threads: Mapping[str, Threads] | None = None,
 ) -> None:
@@ -39,7 +39,7 @@ def keep(
         Of the file; nothing is written if it is empty.
     context : Context
         Of the device, whose peaks are measured now.
-    rows : sequence of Row
+    rows : sequence of Measurement
     peers : mapping of str to str
         Each peer's name and version, by the name that rows have.
     threads : mapping of str to Threads, optional

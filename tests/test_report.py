@@ -88,6 +88,6 @@ def test_columns_and_means():
 
 
 def _row(content: dict[str, Any]) -> Any:
-    from clgraft.plugins.command_line.bench.results import Row
+    from clgraft.plugins.command_line.bench.results import Measurement
 
-    return Row(**content)
+    return Measurement(**content)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from clgraft.core import log
 from clgraft.core.planning.choice import Choice
 from clgraft.core.runtime import folders
-from clgraft.core.tuning.rows import Row
+from clgraft.core.tuning.rows import TunedRow
 
 FILE = "tuning.sqlite3"
 PATIENCE = 20.0  # seconds to wait for another process that writes
@@ -120,9 +120,9 @@ class Database:
 
         return self._read(read, ())
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[TunedRow, ...]:
         """Return the winners as rows."""
-        return tuple(Row(winner.problem, winner.choice) for winner in self.winners())
+        return tuple(TunedRow(winner.problem, winner.choice) for winner in self.winners())
 
     def candidates(self, problem: str) -> dict[Choice, Candidate]:
         """Return what is known of a problem's candidates."""

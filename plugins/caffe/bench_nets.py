@@ -13,7 +13,7 @@ from clgraft.caffe_layers.swap import swap_net
 from clgraft.plugins.caffe.bench_layers import load
 from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.command_line.bench.peers import net_batches, random
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.command_line.bench.timing import compare
 
 CLASSES = 1000
@@ -120,7 +120,9 @@ def computes_statistics() -> bool:
     return bool(net.params["op"][2].data[0])
 
 
-def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 3) -> Iterator[Row]:
+def measure(
+    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 3
+) -> Iterator[Measurement]:
     """Measure nets, a row at a time: inference and training (forward and backward), for each batch size.
 
     Ours is measured layer by layer and with regions.
@@ -161,7 +163,7 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
             times = compare(calls, seconds, least)
             a, b, c = times["native"], times["clgraft"], times["regions"]
             figures = (a.median, b.median, a.spread, b.spread)
-            yield Row(
+            yield Measurement(
                 *("nets", label, note, "net", what, "caffe", *figures),
                 regions=c.median,
                 floor=floors.of(calls["clgraft"]),

@@ -18,7 +18,7 @@ from mxnet.gluon.model_zoo import vision
 from clgraft.mxnet_ops import swap_block
 from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.command_line.bench.peers import net_batches
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.command_line.bench.timing import compare
 
 NETS = {
@@ -33,7 +33,9 @@ SIDES = ("native", "clgraft", "regions", "frozen")
 PIXELS, CLASSES = 224, 1000
 
 
-def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5) -> Iterator[Row]:
+def measure(
+    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5
+) -> Iterator[Measurement]:
     """Measure nets, a row at a time: inference and training, for each batch size.
 
     A training step is forward, softmax cross entropy, backward and the update by SGD with momentum.
@@ -63,7 +65,7 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
             figures = (a.median, b.median, a.spread, b.spread)
             frozen = times["frozen"].median if "frozen" in times else 0.0
             floor = {side: floors.of(sides[side].calls[what]) for side in wanted if side != "native"}
-            yield Row(
+            yield Measurement(
                 *("nets", text, text, "net", what, "mxnet", *figures),
                 regions=c.median,
                 frozen=frozen,

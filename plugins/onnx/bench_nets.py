@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.command_line.bench.peers import net_batches
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.command_line.bench.timing import compare
 from clgraft.plugins.onnx.bench_runtimes import RUNTIMES
 from clgraft.plugins.onnx.session import Session
@@ -31,7 +31,7 @@ NETS = {
 
 def measure(
     names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5, peer: str = "onnxruntime"
-) -> Iterator[Row]:
+) -> Iterator[Measurement]:
     """Measure the inference of nets, a row for each batch size.
 
     Parameters
@@ -57,7 +57,7 @@ def measure(
         a, b = times["native"], times["clgraft"]
         text = f"{name} batch {batch}"
         figures = (a.median, b.median, a.spread, b.spread)
-        yield Row("nets", text, text, "net", "inference", peer, *figures, floor=floors.of(calls["clgraft"]))
+        yield Measurement("nets", text, text, "net", "inference", peer, *figures, floor=floors.of(calls["clgraft"]))
         del calls
         gc.collect()
 

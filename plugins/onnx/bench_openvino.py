@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from clgraft.plugins.command_line.bench.cases import Case
 from clgraft.plugins.command_line.bench.peers import Side
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.onnx import bench_nets, bench_operators
 
 MODE = bench_operators.MODE
@@ -17,6 +17,8 @@ def sides(case: Case) -> dict[str, Side]:
     return bench_operators.sides(case, "openvino")
 
 
-def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5) -> Iterator[Row]:
+def measure(
+    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5
+) -> Iterator[Measurement]:
     """Measure the inference of nets, as `bench_nets.measure` does."""
     return bench_nets.measure(names, batches, seconds, least, "openvino")

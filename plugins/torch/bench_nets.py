@@ -25,7 +25,7 @@ from clgraft import core
 from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.command_line.bench.operators import Missing
 from clgraft.plugins.command_line.bench.peers import net_batches
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.command_line.bench.timing import compare
 from clgraft.plugins.torch.backend import compiler
 from clgraft.plugins.torch.bench_models import mobilenet, of_torchvision
@@ -70,7 +70,7 @@ def ways(what: str) -> list[Way]:
 
 def measure(
     names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5
-) -> Iterator[Row | Missing]:
+) -> Iterator[Measurement | Missing]:
     """Measure nets, a row at a time: inference and training, for each batch size.
 
     A training step is forward, softmax cross entropy, backward and the update by SGD with momentum.
@@ -97,7 +97,7 @@ def measure(
             gc.collect()
 
 
-def _rows(name: str, batch: int, what: str, seconds: float, least: int) -> Iterator[Row | Missing]:
+def _rows(name: str, batch: int, what: str, seconds: float, least: int) -> Iterator[Measurement | Missing]:
     text = f"{name} batch {batch}"
     torch.manual_seed(1)
     net = NETS[name]()
@@ -119,14 +119,14 @@ def _rows(name: str, batch: int, what: str, seconds: float, least: int) -> Itera
     yield _row(text, what, steps, compare({str(way): step.run for way, step in steps.items()}, seconds, least))
 
 
-def _row(text: str, what: str, steps: Mapping[Way, _Step], times: Mapping[str, Any]) -> Row:
+def _row(text: str, what: str, steps: Mapping[Way, _Step], times: Mapping[str, Any]) -> Measurement:
     natives = {str(way): times[str(way)].median for way in steps if way.by != OURS}
     fastest, ours, frozen = min(natives, key=lambda way: natives[way]), Way(OURS), Way(OURS, frozen=True)
     there, here = times[fastest], times[str(ours)]
     more = {}
     if frozen in steps:
         more = {"frozen": times[str(frozen)].median, "frozen_floor": floors.of(steps[frozen].run)}
-    return Row(
+    return Measurement(
         *("nets", text, text, "net", what, "torch", there.median, here.median, there.spread, here.spread),
         layout=fastest,
         ways=natives,

@@ -84,7 +84,7 @@ def test_shipped_files_can_be_read_and_planned(context):
 def test_rows_name_the_line_that_is_wrong():
     pattern, found = rows.read("# of a test\ndevice: cpu pocl\n\nconv n1 iw3 -> direct # 1.1x\n")
     assert pattern == {"cpu", "pocl"}
-    assert found == (rows.Row("conv n1 iw3", Choice("direct")),)
+    assert found == (rows.TunedRow("conv n1 iw3", Choice("direct")),)
     with pytest.raises(ProblemError, match="file:2"):
         rows.read("device: cpu\nconv n1 iw3 direct\n", "file")
     with pytest.raises(ProblemError, match="device: line"):
@@ -174,7 +174,7 @@ def test_a_context_takes_the_users_choice(fresh, monkeypatch):
 
 def test_the_users_choice_wins_over_shipped_rows(fresh, monkeypatch):
     text = str(core.parse(tuning_plants.PROBLEM))
-    monkeypatch.setattr("clgraft.core.tuning.recall.shipped", lambda device: (rows.Row(text, Choice("direct")),))
+    monkeypatch.setattr("clgraft.core.tuning.recall.shipped", lambda device: (rows.TunedRow(text, Choice("direct")),))
     tuning.forget_database()
     assert str(advice(text, fresh.device)) == "direct (shipped row)"
     keep(fresh, text.replace("n2", "n3"), Choice("cpu_gemm"))

@@ -27,7 +27,7 @@ from clgraft.plugins.command_line.bench import (
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
 from clgraft.plugins.command_line.bench.named import LoneCase, named
 from clgraft.plugins.command_line.bench.peer_threads import Threads, Trial
-from clgraft.plugins.command_line.bench.results import Results, Row, summaries
+from clgraft.plugins.command_line.bench.results import Measurement, Results, summaries
 from clgraft.plugins.command_line.bench.timing import compare
 from clgraft.plugins.command_line.main import main
 from clgraft.plugins.plugin import PluginError
@@ -36,7 +36,7 @@ INSTALLED = peers.available()
 
 
 def row(name, ratio, group="3x3", direction="forward", peer="mxnet"):
-    return Row("classic", name, "text", group, direction, peer, native=ratio, ours=1.0, flops=1e9, nbytes=1e9)
+    return Measurement("classic", name, "text", group, direction, peer, native=ratio, ours=1.0, flops=1e9, nbytes=1e9)
 
 
 def results(rows):
@@ -354,7 +354,7 @@ def test_floors_of_operators_are_printed():
 
 
 def test_floors_of_nets_are_printed():
-    net = Row("nets", "net", "t", "net", "inference", "mxnet", 4.0, 2.0, regions=1.0, frozen=0.8)
+    net = Measurement("nets", "net", "t", "net", "inference", "mxnet", 4.0, 2.0, regions=1.0, frozen=0.8)
     net = replace(net, floor=0.9, regions_floor=0.7, frozen_floor=0.6, uncounted=3)
     assert net.share == pytest.approx(0.75)
     said = report.line(net)
@@ -365,7 +365,7 @@ def test_floors_of_nets_are_printed():
 
 
 def test_every_way_of_a_peer_is_printed():
-    net = Row("nets", "net", "t", "net", "inference", "torch", 3.0, 2.0, layout="compiled", frozen=1.0)
+    net = Measurement("nets", "net", "t", "net", "inference", "torch", 3.0, 2.0, layout="compiled", frozen=1.0)
     net = replace(net, ways={"eager": 4.0, "compiled": 3.0})
     assert "  compiled  eager  4000.000  2.00x  frozen  1000.000  3.00x" in report.line(net)
     assert "| 3000 ms (compiled), 2000 ms, 1.50x; eager 4000 ms, 2.00x | frozen 1000 ms, 3.00x |" in report.markdown(

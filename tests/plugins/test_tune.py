@@ -87,7 +87,7 @@ def test_a_search_and_its_repetition(cache, plant, capfd):
     kept = database.Database(device_key(core.context().device))
     assert [w.choice for w in kept.winners()] == [Choice("direct")]
     pattern, [row] = rows.read((cache / "rows.txt").read_text())
-    assert row == rows.Row(PROBLEM, Choice("direct"))
+    assert row == rows.TunedRow(PROBLEM, Choice("direct"))
     assert pattern >= set(device_class(core.context().device).split())
 
     started = time.monotonic()

@@ -22,14 +22,14 @@ FOLDER = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
-class Row:
+class TunedRow:
     """A tuned problem: its text and the choice that won."""
 
     problem: str
     choice: Choice
 
 
-def read(text: str, name: str = "rows") -> tuple[frozenset[str], tuple[Row, ...]]:
+def read(text: str, name: str = "rows") -> tuple[frozenset[str], tuple[TunedRow, ...]]:
     """Read a file's text: the device's pattern and the rows.
 
     Raises
@@ -49,17 +49,17 @@ def read(text: str, name: str = "rows") -> tuple[frozenset[str], tuple[Row, ...]
                 f"[tuning] got {line!r} in {name}:{number}, expected a device: line, then problem -> choice"
             )
         elif line:
-            found.append(Row(problem.strip(), Choice.parse(choice)))
+            found.append(TunedRow(problem.strip(), Choice.parse(choice)))
     return pattern, tuple(found)
 
 
 @cache
-def _files() -> tuple[tuple[frozenset[str], tuple[Row, ...]], ...]:
+def _files() -> tuple[tuple[frozenset[str], tuple[TunedRow, ...]], ...]:
     return tuple(read(path.read_text(), path.name) for path in sorted(FOLDER.glob("*.txt")))
 
 
 @cache
-def shipped(device: DeviceInfo) -> tuple[Row, ...]:
+def shipped(device: DeviceInfo) -> tuple[TunedRow, ...]:
     """Return the rows for a device, those of the longest pattern first."""
     words = set(device_words(device))
     fitting = [(pattern, found) for pattern, found in _files() if pattern <= words]

@@ -13,7 +13,7 @@ from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, terminal
 from clgraft.plugins.command_line.bench import peer_process, peers, report
 from clgraft.plugins.command_line.bench.cases import Case
-from clgraft.plugins.command_line.bench.results import Results, Row, command_line
+from clgraft.plugins.command_line.bench.results import Measurement, Results, command_line
 from clgraft.plugins.plugin import Peer, PluginError
 
 SETS = ("classic", "depthwise", "norms", "poolings", "elements")
@@ -220,7 +220,7 @@ class _Run:
             if " batch " in message["doing"] and not self.progress.drawn:  # a net takes minutes: say what happens
                 print(f"measuring {message['doing']}", file=sys.stderr, flush=True)
         elif "row" in message:
-            row = Row(**message["row"])
+            row = Measurement(**message["row"])
             self.results.rows.append(row)
             self.progress.print(report.line(row))
         elif "missing" in message:

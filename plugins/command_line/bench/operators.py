@@ -11,7 +11,7 @@ from clgraft.plugins.command_line import lone_run
 from clgraft.plugins.command_line.bench import core_operators, floors, peers
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, Case
 from clgraft.plugins.command_line.bench.named import LoneCase
-from clgraft.plugins.command_line.bench.results import NO_PEER, Row
+from clgraft.plugins.command_line.bench.results import NO_PEER, Measurement
 from clgraft.plugins.command_line.bench.timing import compare
 
 AGREEMENT = 1e-4  # relative, by the norm: more than rounding, Winograd's too, can make of float32
@@ -29,7 +29,7 @@ class Missing:
         return f"{self.case}: {self.reason}"
 
 
-def measure(case: Case, peer: str, seconds: float = 1.0) -> Iterator[Row | Missing]:
+def measure(case: Case, peer: str, seconds: float = 1.0) -> Iterator[Measurement | Missing]:
     """Measure a case against a peer: a row for each direction, each `seconds` long."""
     try:
         yield from _rows(case, peer, seconds)
@@ -38,7 +38,7 @@ def measure(case: Case, peer: str, seconds: float = 1.0) -> Iterator[Row | Missi
     gc.collect()
 
 
-def alone(case: Case, seconds: float = 1.0) -> Iterator[Row]:
+def alone(case: Case, seconds: float = 1.0) -> Iterator[Measurement]:
     """Measure a case that no peer has."""
     if isinstance(case, LoneCase):
         yield _alone(case, getattr(case.work, "direction", "forward"), lone_run.bind(case.work), seconds)
@@ -47,11 +47,11 @@ def alone(case: Case, seconds: float = 1.0) -> Iterator[Row]:
     yield from (_alone(case, d, call, seconds) for d in DIRECTIONS if (call := getattr(side, d)))
 
 
-def _alone(case: Case, direction: str, call: Callable[[], object], seconds: float) -> Row:
+def _alone(case: Case, direction: str, call: Callable[[], object], seconds: float) -> Measurement:
     """Return the row of an operator that no peer has."""
     times = compare({"clgraft": call}, seconds)["clgraft"]
     flops, nbytes = case.flops(direction), case.nbytes(direction)
-    return Row(
+    return Measurement(
         *(case.set, case.name, case.text, case.group, direction, NO_PEER, 0.0, times.median),
         ours_spread=times.spread,
         flops=flops,
@@ -60,7 +60,7 @@ def _alone(case: Case, direction: str, call: Callable[[], object], seconds: floa
     )
 
 
-def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | Missing]:
+def _rows(case: Case, peer: str, seconds: float) -> Iterator[Measurement | Missing]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # compilers warn
         sides = peers.sides(peer, case)
@@ -81,7 +81,7 @@ def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | Missing]:
             continue
         times = compare(calls, seconds)
         layout = min(layouts, key=lambda name: times[name].median)
-        yield Row(
+        yield Measurement(
             case.set,
             case.name,
             case.text,

@@ -22,7 +22,7 @@ from clgraft.plugins.command_line.bench import operators, peaks, peer_threads, p
 from clgraft.plugins.command_line.bench.cases import Case, case
 from clgraft.plugins.command_line.bench.named import OWN, LoneCase
 from clgraft.plugins.command_line.bench.peer_threads import Choice, Threads, Trial
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.plugin import REPORTED, PluginError
 
 CHOSEN = "CLGRAFT_CHOSEN_THREADS"  # a restarted program finds the choice in this variable
@@ -125,7 +125,7 @@ def work(
     yield {"done": True}
 
 
-def _message(row: Row | operators.Missing) -> dict[str, Any]:
+def _message(row: Measurement | operators.Missing) -> dict[str, Any]:
     """Return the message of a row, or of why there is none."""
     return {"missing": str(row)} if isinstance(row, operators.Missing) else {"row": dataclasses.asdict(row)}
 

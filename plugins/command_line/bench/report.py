@@ -9,7 +9,7 @@ from typing import TextIO
 from clgraft.plugins.command_line import terminal
 from clgraft.plugins.command_line.bench import threads
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS
-from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, Summary, summaries
+from clgraft.plugins.command_line.bench.results import NO_PEER, Measurement, Results, Summary, summaries
 from clgraft.plugins.command_line.bench.timing import geometric_mean
 
 HEADER = (
@@ -26,7 +26,7 @@ EXPLAINED = (
 DISTURBED = 0.5  # the spread above which a measurement is marked
 
 
-def line(row: Row) -> str:
+def line(row: Measurement) -> str:
     """Return a row as text (see `EXPLAINED`)."""
     native, ratio = (f"{row.native * 1e3:.3f}", f"{row.ratio:.2f}x") if row.native else ("-", "-")
     text = f"{row.set:13} {row.name:26} {row.direction:9} {row.peer:6} {native:>10} {row.ours * 1e3:9.3f} {ratio:>6}"
@@ -79,7 +79,7 @@ def print_sums(run: Results, output: TextIO) -> None:
         terminal.table(heads, cells, output, 3 * [terminal.LEFT] + 3 * [terminal.RIGHT])
 
 
-def sums(rows: Sequence[Row]) -> str:
+def sums(rows: Sequence[Measurement]) -> str:
     """Return the geometric mean and the worst of each group, direction and peer, and what the floor would allow."""
     lines = []
     for key, found in summaries(rows).items():
@@ -196,7 +196,7 @@ def _nets(runs: Sequence[Results]) -> list[str]:
     return [*lines, ""]
 
 
-def _net_cells(row: Row | None) -> tuple[str, str]:
+def _net_cells(row: Measurement | None) -> tuple[str, str]:
     """Return the cells of a whole net: layer by layer, and with regions, also with frozen parameters."""
     if row is None:
         return "-", "-"

@@ -22,7 +22,7 @@ STEADY = 0.1  # the change of peaks during a run that is no more than noise
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """One case against one peer in one direction.
 
     Attributes
@@ -133,7 +133,7 @@ class Results:
     peak_flops: float
     peak_bandwidth: float
     peers: dict[str, str] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Measurement] = field(default_factory=list)
     processor: str = ""
     drift: float = 0.0
     modes: dict[str, str] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class Results:
         """
         try:
             content: dict[str, Any] = json.loads(path.read_text())
-            rows = [Row(**{name: row[name] for name in row if name != "share"}) for row in content.pop("rows")]
+            rows = [Measurement(**{name: row[name] for name in row if name != "share"}) for row in content.pop("rows")]
             threads = {name: Threads.read(found) for name, found in content.pop("peer_threads", {}).items()}
             return cls(**content, rows=rows, peer_threads=threads)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -207,9 +207,9 @@ class Summary:
     share: float = 0.0
 
 
-def summaries(rows: Iterable[Row]) -> dict[tuple[str, str, str], Summary]:
+def summaries(rows: Iterable[Measurement]) -> dict[tuple[str, str, str], Summary]:
     """Summarise rows by (group, direction, peer), groups in the order of the table."""
-    sorted_rows: dict[tuple[str, str, str], list[Row]] = {}
+    sorted_rows: dict[tuple[str, str, str], list[Measurement]] = {}
     for row in rows:
         if row.peer == NO_PEER:
             continue
@@ -219,7 +219,7 @@ def summaries(rows: Iterable[Row]) -> dict[tuple[str, str, str], Summary]:
     return {key: _summary(sorted_rows[key]) for key in keys}
 
 
-def _summary(rows: Sequence[Row]) -> Summary:
+def _summary(rows: Sequence[Measurement]) -> Summary:
     worst = min(rows, key=lambda row: row.ratio)
     shares = [row.floor / row.ours for row in rows]
     share = geometric_mean(shares) if all(shares) else 0.0

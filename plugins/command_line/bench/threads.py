@@ -13,7 +13,7 @@ from typing import Any
 
 from clgraft.core.runtime import toolchains
 from clgraft.plugins.command_line.bench.cases import GROUPS
-from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, command_line
+from clgraft.plugins.command_line.bench.results import NO_PEER, Measurement, Results, command_line
 from clgraft.plugins.command_line.bench.timing import geometric_mean
 from clgraft.plugins.plugin import PluginError
 
@@ -102,7 +102,7 @@ def speeds(runs: Iterable[Results]) -> Speeds:
         By (group, direction, peer), then by number of cores: ours and the peer's, geometric means over the cases that
         all runs have.
     """
-    rows: dict[tuple[str, str, str], dict[tuple[str, str, str], dict[int, Row]]] = {}
+    rows: dict[tuple[str, str, str], dict[tuple[str, str, str], dict[int, Measurement]]] = {}
     counts = sorted({run.threads for run in runs})
     for run in runs:
         for row in run.rows:

@@ -11,7 +11,7 @@ from clgraft.plugins.command_line.terminal import plural
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """What one problem took.
 
     Attributes
@@ -32,7 +32,7 @@ class Row:
     share: float
 
 
-def rows(events: Sequence[Event], passes: int) -> list[Row]:
+def rows(events: Sequence[Event], passes: int) -> list[ProfileRow]:
     """Return the rows, the largest first.
 
     Every pass runs the same, so of `passes` + 1 equal parts of a problem's runs the first one, which warms up, does not
@@ -47,11 +47,11 @@ def rows(events: Sequence[Event], passes: int) -> list[Row]:
         counted = seconds[len(seconds) // (passes + 1) :]
         sums[key] = (len(counted) / passes, sum(counted) / passes)
     total = sum(seconds for _, seconds in sums.values()) or 1.0
-    listed = [Row(*key, calls, seconds, seconds / total) for key, (calls, seconds) in sums.items()]
+    listed = [ProfileRow(*key, calls, seconds, seconds / total) for key, (calls, seconds) in sums.items()]
     return sorted(listed, key=lambda row: -row.seconds)
 
 
-def table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def table(found: Sequence[ProfileRow]) -> tuple[list[str], list[list[str]]]:
     """Return heads and cells."""
     cells = [
         [
@@ -87,7 +87,7 @@ def regions(events: Sequence[Event], passes: int) -> tuple[float, float]:
     return len(counted) / passes, sum(counted) / passes
 
 
-def sums(found: Sequence[Row], events: Sequence[Event], passes: int) -> list[str]:
+def sums(found: Sequence[ProfileRow], events: Sequence[Event], passes: int) -> list[str]:
     """Return the closing lines: the sum of each operator and direction, of all, and what planning took."""
     kinds: dict[str, float] = {}
     for row in found:
@@ -109,7 +109,7 @@ def _plans(events: Sequence[Event]) -> list[float]:
     return [event.seconds for event in events if event.kind == "plan" and not _is_graph(event)]
 
 
-def as_record(found: Sequence[Row], events: Sequence[Event], passes: int) -> dict[str, Any]:
+def as_record(found: Sequence[ProfileRow], events: Sequence[Event], passes: int) -> dict[str, Any]:
     """Return everything for JSON."""
     calls, seconds = regions(events, passes)
     plans = _plans(events)

@@ -10,7 +10,7 @@ from clgraft import core  # noqa: E402
 from clgraft.core.planning.floor import floor  # noqa: E402
 from clgraft.plugins.command_line.bench import peaks, peer_process, peers  # noqa: E402
 from clgraft.plugins.command_line.bench.operators import Missing  # noqa: E402
-from clgraft.plugins.command_line.bench.results import Row  # noqa: E402
+from clgraft.plugins.command_line.bench.results import Measurement  # noqa: E402
 from clgraft.plugins.command_line.main import main  # noqa: E402
 from clgraft.plugins.plugin import PluginError  # noqa: E402
 from clgraft.plugins.torch import bench_models, bench_nets  # noqa: E402
@@ -39,7 +39,7 @@ def test_the_machinery_measures_a_net(small, monkeypatch):
     messages = list(peer_process.work("torch", nets=[("resnet18", 2)], seconds=1e-4, ceilings=(1e11, 1e10)))
     assert "the fastest of eager" in messages[0]["peer"]["mode"] and "adapter" not in messages[0]["peer"]["mode"]
     assert messages[1] == {"doing": "resnet18 batch 2 against torch"} and messages[-1] == {"done": True}
-    inference, training = (Row(**message["row"]) for message in messages[2:-1])
+    inference, training = (Measurement(**message["row"]) for message in messages[2:-1])
     assert [row.direction for row in (inference, training)] == ["inference", "training"]
     for row in (inference, training):
         assert (row.name, row.peer, row.group) == ("resnet18 batch 2", "torch", "net")
