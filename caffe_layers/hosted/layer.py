@@ -19,11 +19,11 @@ from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
-from clgraft.core.graph.recorder import Call, Late, RecordedPlan, Recorder
+from clgraft.core.graph.recorder import Call, DeferredScalar, RecordedPlan, Recorder
 from clgraft.core.problem import ceil_div
 
 
-class Scribe(Recorder):
+class LayerRecorder(Recorder):
     """A recorder that a layer plans with in place of a context: it notes problems, and C++ runs them.
 
     Parameters
@@ -59,7 +59,7 @@ class Hosted:
         self.memory: dict = {}  # address -> number and elements of the layer's own arrays
         self.flags: Sequence[bool] = ()
         self.is_in_place = False
-        self.lates: list = []
+        self.deferred: list = []
 
     def read(self: Any, text: str) -> None:
         if self.given_parameters.python_param.module:  # as the swap writes it; else the text holds marks alone
@@ -80,7 +80,7 @@ class Hosted:
         super().make_blobs(*wanted)  # type: ignore[misc]
 
     def runner(self: Any) -> Any:
-        return Scribe(np.dtype(self.real).name)
+        return LayerRecorder(np.dtype(self.real).name)
 
     def learns(self: Any, index: int) -> bool:
         if self.member is not None:  # a region computes the gradients of all its layers before it knows what each wants
@@ -103,10 +103,10 @@ class Hosted:
         problem = core.PointwiseProblem(((target.size,),), "y0 = x0;")
         self.context.plan(problem).execute((buffer(source), buffer(target)))
 
-    def late(self: Any, number: Any, top: Any) -> Any:
+    def deferred_scalar(self: Any, number: Any, top: Any) -> Any:
         if self.member is not None:
-            return super().late(number, top)  # type: ignore[misc]
-        return Late(lambda: number(self.tops_live))
+            return super().deferred_scalar(number, top)  # type: ignore[misc]
+        return DeferredScalar(lambda: number(self.tops_live))
 
 
 @functools.cache
@@ -164,7 +164,7 @@ class HostedLayer:
             blob.reshape(*shape)
         if shapes != self.layer.shapes:
             self.layer.memory.clear()
-        self.layer.lates.clear()  # their programs are gone
+        self.layer.deferred.clear()  # their programs are gone
         self.layer.reshape(self.bottoms, self.tops)
         return [f"top {shaped(blob.shape)}" for blob in self.tops]
 
@@ -213,7 +213,7 @@ class HostedLayer:
         """Return a scalar that the last backward pass left open."""
         self.host.live = True
         try:
-            return float(self.layer.lates[index].value())
+            return float(self.layer.deferred[index].value())
         finally:
             self.host.live = False
 
@@ -238,9 +238,9 @@ class HostedLayer:
                 words.append(("+" if given.mode == core.ACCUMULATE else "") + name)
         words.append(str(len(call.scalars)))
         for scalar in call.scalars:
-            if isinstance(scalar, Late):
-                words.append(f"@{len(self.layer.lates)}")
-                self.layer.lates.append(scalar)
+            if isinstance(scalar, DeferredScalar):
+                words.append(f"@{len(self.layer.deferred)}")
+                self.layer.deferred.append(scalar)
             else:
                 words.append(bits(float(scalar)))
         return [*words, str(call.problem)]

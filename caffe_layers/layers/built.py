@@ -55,10 +55,10 @@ class Steps:
         buffers = list(self.buffers)
         for number, side, index, part, mode in self.moving:
             buffers[number] = buffer(getattr(blobs[side][index], part), mode)
-        for plan, (_, numbers, scalars, late) in zip(self.plans, self.calls):
-            if late:
+        for plan, (_, numbers, scalars, deferred) in zip(self.plans, self.calls):
+            if deferred:
                 scalars = tuple(
-                    layer.late(getattr(layer, one), top) if isinstance(one, str) else one for one in scalars
+                    layer.deferred_scalar(getattr(layer, one), top) if isinstance(one, str) else one for one in scalars
                 )
             plan.execute([buffers[number] for number in numbers], scalars)
 

@@ -19,7 +19,7 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.regions.member import Member, join
 from clgraft.caffe_layers.regions.memory import buffer
 from clgraft.core.errors import ClgraftError, ProblemError
-from clgraft.core.graph.recorder import Late
+from clgraft.core.graph.recorder import DeferredScalar
 from clgraft.core.log import log
 
 TRAIN, TEST = 0, 1  # values of a layer's `phase`
@@ -229,10 +229,10 @@ class OclLayer:
         """Return whether any blob's gradient is wanted."""
         return any(self.learns(i) for i in range(len(self.blobs)))
 
-    def late(self, number: Callable[[Any], float], top: Any) -> Any:
+    def deferred_scalar(self, number: Callable[[Any], float], top: Any) -> Any:
         """Return a scalar that is computed from the tops; in a region when it runs."""
         member = self.member
-        return number(top) if member is None else Late(lambda: number(member.top))
+        return number(top) if member is None else DeferredScalar(lambda: number(member.top))
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""

@@ -25,7 +25,7 @@ COPY = "kept."  # what the names of copies for the backward pass begin with
 
 
 @dataclass(frozen=True, eq=False)
-class Late:
+class DeferredScalar:
     """A scalar that is known only when a run starts: `value` is called for it in every run."""
 
     value: Callable[[], float]
@@ -40,13 +40,13 @@ class Call:
     problem : Problem
     buffers : tuple of BoundBuffer
         In the order of the problem's arguments.
-    scalars : tuple of float or Late
+    scalars : tuple of float or DeferredScalar
         In the order of the problem's scalars.
     """
 
     problem: Problem
     buffers: tuple[BoundBuffer, ...]
-    scalars: tuple[float | Late, ...] = ()
+    scalars: tuple[float | DeferredScalar, ...] = ()
 
 
 class RecordedPlan:
@@ -56,7 +56,7 @@ class RecordedPlan:
         self._recorder, self.problem = recorder, problem
         self.arguments, self.scalars = problem.arguments(), problem.scalars()
 
-    def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float | Late] = ()) -> None:
+    def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float | DeferredScalar] = ()) -> None:
         """Write the call down."""
         for given, expected, what in ((buffers, self.arguments, "buffers"), (scalars, self.scalars, "scalars")):
             if len(given) != len(expected):
@@ -105,14 +105,14 @@ class Lowered:
         Values that live from forward to backward: outputs of the forward pass, inputs of the backward pass.
     added : frozenset of str
         Outputs that are added to what their memory holds.
-    scalars : mapping of str to Late
+    scalars : mapping of str to DeferredScalar
     """
 
     graph: Graph
     bound: Mapping[str, int]
     kept: tuple[str, ...]
     added: frozenset[str]
-    scalars: Mapping[str, Late]
+    scalars: Mapping[str, DeferredScalar]
 
 
 class Recording:
@@ -192,7 +192,7 @@ class Recording:
             {name: address for name, address in lowered.bound.items() if name in known},
             tuple(name for name in lowered.kept if name in known),
             lowered.added,
-            {name: late for name, late in lowered.scalars.items() if name in used},
+            {name: scalar for name, scalar in lowered.scalars.items() if name in used},
         )
 
     def _kept_name(self, address: int) -> tuple[str, bool]:
@@ -217,7 +217,7 @@ class _Tape:
     added: dict[int, list[str]] = field(default_factory=dict)  # address -> what is to be added to it
     made: dict[str, Value] = field(default_factory=dict)
     kept: dict[str, Value] = field(default_factory=dict)
-    scalars: dict[str, Late] = field(default_factory=dict)
+    scalars: dict[str, DeferredScalar] = field(default_factory=dict)
     _before: Any = None
     _count: int = 0
 
@@ -287,8 +287,8 @@ class _Tape:
         bound.update(outputs)
         return Lowered(graph, bound, tuple(kept), added, dict(self.scalars))
 
-    def _number(self, scalar: float | Late) -> Number:
-        if not isinstance(scalar, Late):
+    def _number(self, scalar: float | DeferredScalar) -> Number:
+        if not isinstance(scalar, DeferredScalar):
             return float(scalar)
         for name, known in self.scalars.items():
             if known is scalar:

@@ -77,7 +77,7 @@ class Replay:
             arrays[name] = accumulate(array) if name in lowered.added else array
         if not any(is_output for *_, is_output in found.arguments) and not lowered.graph.states:
             return
-        written = found.compiled.run(arrays, {name: late.value() for name, late in lowered.scalars.items()})
+        written = found.compiled.run(arrays, {name: scalar.value() for name, scalar in lowered.scalars.items()})
         if not any(isinstance(array, np.ndarray) for array in written.values()):
             self.context.finish()  # host memory that was read may change once this returns
         for array, result in late:

@@ -8,7 +8,7 @@ import pytest
 from clgraft import core
 from clgraft.core import ACCUMULATE, OVERWRITE, SKIP, Buffer
 from clgraft.core.errors import ProblemError
-from clgraft.core.graph.recorder import Late, Recorder, Recording
+from clgraft.core.graph.recorder import DeferredScalar, Recorder, Recording
 from clgraft.core.graph.replay import Replay
 
 N = 37
@@ -142,7 +142,7 @@ def test_states_change_in_place_and_once():
 
 def test_late_scalars_are_asked_for_in_every_run(replay, x):
     numbers = iter((2.0, 3.0))
-    factor = Late(lambda: next(numbers))
+    factor = DeferredScalar(lambda: next(numbers))
     recording = Recording(recorded((SCALE, (1, 2), (factor,)), (SCALE, (2, 3), (0.5,))), results={2, 3})
     lowered = recording.forward()
     assert len(lowered.scalars) == 1

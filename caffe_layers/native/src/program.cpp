@@ -89,7 +89,7 @@ void Program<Dtype>::read(const std::string &line, const std::string &layer) {
     }
     for (int left = std::atoi(next().c_str()); left > 0; left--) {
         const std::string word = next();
-        if (word[0] == '@') step.late.emplace_back(step.scalars.size(), "number " + layer + " " + word.substr(1));
+        if (word[0] == '@') step.deferred.emplace_back(step.scalars.size(), "number " + layer + " " + word.substr(1));
         step.scalars.push_back(word[0] == '@' ? 0 : number_of(word));
     }
     step.plan = plan_for(context_, line.substr(position));
@@ -116,7 +116,7 @@ void Program<Dtype>::run(const Memory<Dtype> &memory) {
             if (name.kind != 'h' && name.kind != '-')
                 locate(memory.find(name.kind, name.index), name.gradient, name.reads, place_, &step.buffers[i]);
         }
-        for (const auto &late : step.late) step.scalars[late.first] = number_of(ask(late.second));
+        for (const auto &deferred : step.deferred) step.scalars[deferred.first] = number_of(ask(deferred.second));
         if (clg_plan_run(step.plan->handle, step.buffers.data(), static_cast<std::uint32_t>(step.buffers.size()),
                          step.scalars.data(), static_cast<std::uint32_t>(step.scalars.size())) != CLG_OK)
             throw Refusal(clg_last_error());

@@ -44,7 +44,7 @@ class Program {
         std::vector<clg_buffer> buffers;  // the constant parts are set
         std::vector<double> scalars;
         // Scalars that are known only when the step runs: their places, and the question for the core.
-        std::vector<std::pair<std::size_t, std::string>> late;
+        std::vector<std::pair<std::size_t, std::string>> deferred;
     };
     struct Quotient {  // of a parameter and another one's number, on the host in front of each run
         Dtype *result;
