@@ -52,9 +52,6 @@ class DeviceInfo:
         Bytes of a work-group that kernels for ``wgmma`` may ask for, which may be more than `local_memory`; 0: none.
     has_wgmma : bool
         Whether a probe has found that kernels for ``wgmma`` work.
-    has_wgmma_from_tiles : bool
-        Whether these read both operands from local memory, as float16. It is found out where TF32 was asked for before
-        the device's context was made.
     """
 
     name: str
@@ -87,7 +84,6 @@ class DeviceInfo:
     registers: int = 0
     largest_local_memory: int = 0
     has_wgmma: bool = False
-    has_wgmma_from_tiles: bool = False
 
     @property
     def kept_in_caches(self) -> int:

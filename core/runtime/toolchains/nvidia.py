@@ -15,7 +15,6 @@ import numpy as np
 
 from clgraft.core.errors import BuildError
 from clgraft.core.planning.device import DeviceInfo
-from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.runtime.toolchains.base import Children, Probe, Toolchain
 
 MARK = "//sm_90a: "  # in front of an instruction in kernels
@@ -30,7 +29,7 @@ REGISTERS = 2**16  # of a compute unit, of 32 bits
 HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
 
 ROWS, COLUMNS, ITEMS = 64, 64, 128  # of the product that is checked, and its work-items
-DEPTH, TILES_DEPTH = 32, 64  # its depth where work-items feed one operand, and where both are read from local memory
+DEPTH = 32
 DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
 
 
@@ -48,29 +47,21 @@ def units_of(capability: int) -> dict[str, Any]:
     }
 
 
-def wgmma_probe(device: DeviceInfo, from_tiles: bool = False) -> Probe:
+def wgmma_probe(device: DeviceInfo) -> Probe:
     """Return what finds out whether kernels for Hopper's matrix units work.
 
-    The product of small whole numbers is exact in TF32 and halves, so all of it has to be right.
-
-    Parameters
-    ----------
-    device : DeviceInfo
-    from_tiles : bool
-        Whether the units read both operands from local memory, halves, one from the middle of a tile, as halo tiles
-        need it.
+    The product of small whole numbers is exact in TF32, so all of it has to be right.
     """
-    depth = TILES_DEPTH if from_tiles else DEPTH
-    numbers = np.random.default_rng(0).integers(-9, 10, (2, ROWS * depth)).astype(np.float32)
+    numbers = np.random.default_rng(0).integers(-9, 10, (2, ROWS * DEPTH)).astype(np.float32)
     return Probe(
-        field="has_wgmma_from_tiles" if from_tiles else "has_wgmma",
+        field="has_wgmma",
         what="wgmma",
         file="conv/gemm_gpu/check_wgmma.cl",
         kernel="check_wgmma",
-        defines={**DEFINES, "EMULATED": int("wgmma" not in device.matrix_units), "FROM_TILES": int(from_tiles)},
+        defines={**DEFINES, "EMULATED": int("wgmma" not in device.matrix_units)},
         items=ITEMS,
         inputs=tuple(numbers),
-        expected=numbers[0].reshape(ROWS, depth) @ numbers[1].reshape(depth, COLUMNS),
+        expected=numbers[0].reshape(ROWS, DEPTH) @ numbers[1].reshape(DEPTH, COLUMNS),
     )
 
 
@@ -99,11 +90,9 @@ class NVIDIA(Toolchain):
         return 10 * int(device.compute_capability_major_nv) + int(device.compute_capability_minor_nv)
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
-        """Return what is to be found out: whether kernels for Hopper's units work, of both kinds where TF32 is used."""
+        """Return what is to be found out: whether kernels for Hopper's units work."""
         if "wgmma" in device.matrix_units:
             yield wgmma_probe(device)
-            if precision() == TF32:
-                yield wgmma_probe(device, from_tiles=True)
 
     def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
         """Return a built program, with its marked instructions if it has any.

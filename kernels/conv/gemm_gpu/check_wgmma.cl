@@ -8,6 +8,9 @@
 #define TILE_N 64
 #define SHIFT 3
 
+#ifndef FROM_TILES
+#define FROM_TILES 0  // 1: both operands are of 16 bits, from local memory
+#endif
 #if FROM_TILES
 #ifndef OPERANDS
 #define OPERANDS FLOAT16
