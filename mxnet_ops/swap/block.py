@@ -162,7 +162,12 @@ def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
 
 
 def swap_block(
-    net: gluon.Block, *, select: Select = None, fuse: bool | None = None, regions: bool = True, frozen: bool = False
+    net: gluon.Block,
+    *,
+    select: Select = None,
+    fuse: bool | None = None,
+    regions: bool | None = None,
+    frozen: bool = False,
 ) -> Report:
     """Make a Gluon net compute with clgraft operators, in place.
 
@@ -175,8 +180,9 @@ def swap_block(
         As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
     fuse : bool, optional
         As of `swap_symbol`.
-    regions : bool
-        As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have regions.
+    regions : bool, optional
+        As of `swap_symbol`, but True by default: nobody sees the values inside a block. Only hybridized nets have
+        regions.
     frozen : bool
         With regions: inference reads all parameters once and takes them as constants (see `refresh`).
 
@@ -191,10 +197,10 @@ def swap_block(
     A layer that is replaced after the swap, such as ``net.output = nn.Dense(10)``, is served with the net that holds it
     when that net is hybridized; alone it is MXNet's until `swap_block` is called again, which says what became of it.
     """
-    regions = with_fuse(fuse, regions)
-    expect_regions(frozen, regions)
+    chosen = with_fuse(fuse, regions, default=True)
+    expect_regions(frozen, chosen)
     _install()
-    options = {"select": select, "regions": regions, "frozen": frozen}
+    options = {"select": select, "regions": chosen, "frozen": frozen}
     report = _describe(net, options)
     report.note = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
     _swap(net, options)

@@ -11,6 +11,7 @@ from typing import Any
 
 import mxnet as mx
 
+from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
@@ -28,7 +29,7 @@ def swap_symbol(
     *,
     select: Select = None,
     fuse: bool | None = None,
-    regions: bool = False,
+    regions: bool | None = None,
     frozen: bool | Collection[str] = False,
 ) -> tuple[mx.sym.Symbol, Report]:
     """Return a symbol in which convolutions, batch norms, activations and elementwise operators are clgraft's.
@@ -42,9 +43,9 @@ def swap_symbol(
         match names or operators. Everything by default.
     fuse : bool, optional
         Deprecated: True means `regions`, in which chains become one kernel.
-    regions : bool
+    regions : bool, optional
         Make one operator, ``ocl_region``, of connected clgraft operators: the values between them stay on the device,
-        and nobody sees them. Outputs of the symbol stay visible.
+        and nobody sees them. Outputs of the symbol stay visible. False by default.
     frozen : bool or collection of str
         With regions: inference reads the region's parameters once and takes them as constants (see `refresh`). True
         means the variables that are weights, biases, gammas or betas of an operator; other parameters are given by
@@ -58,15 +59,24 @@ def swap_symbol(
     report : Report
         What was replaced, what was left alone and why.
     """
-    return swap_known(symbol, {}, select=select, regions=with_fuse(fuse, regions), frozen=frozen)
+    return swap_known(symbol, {}, select=select, regions=with_fuse(fuse, regions, default=False), frozen=frozen)
 
 
-def with_fuse(fuse: bool | None, regions: bool) -> bool:
-    """Return whether there are regions, and warn of the argument that means them too for one more release."""
+def with_fuse(fuse: bool | None, regions: bool | None, default: bool) -> bool:
+    """Return whether there are regions, and warn of the argument that means them too for one more release.
+
+    Raises
+    ------
+    ProblemError
+        If `fuse` asks for regions and `regions` for none.
+    """
+    chosen = default if regions is None else regions
     if fuse is None:
-        return regions
+        return chosen
+    if fuse and regions is not None and not regions:
+        raise ProblemError("[swap] got fuse=True and regions=False, expected regions alone: fuse means the same")
     warnings.warn("fuse is deprecated and means regions: use regions instead", DeprecationWarning, stacklevel=3)
-    return regions or fuse
+    return chosen or fuse
 
 
 def swap_known(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
+from clgraft.core import ProblemError
 from clgraft.mxnet_ops import swap_block, swap_symbol
 from tests.mxnet_ops.operator_checks import compare, evaluate, random
 
@@ -95,9 +96,12 @@ def test_fuse_means_regions():
     assert swapped.tojson() == swap_symbol(native, regions=True)[0].tojson()
     with pytest.warns(DeprecationWarning):
         assert "ocl_region" not in types(swap_symbol(native, fuse=False)[0])
-    for fuse, regions in ((True, False), (False, True)):
+    for fuse, regions in ((True, None), (False, None), (False, True)):
         net = gluon.nn.HybridSequential()
         net.add(gluon.nn.Conv2D(2, 3, in_channels=3), gluon.nn.Activation("relu"))
         with pytest.warns(DeprecationWarning) as caught:
             report = swap_block(net, fuse=fuse, regions=regions)
         assert caught[0].filename == __file__ and report.regions
+    for swap, model in ((swap_symbol, native), (swap_block, gluon.nn.HybridSequential())):
+        with pytest.raises(ProblemError, match="got fuse=True and regions=False, expected regions alone"):
+            swap(model, fuse=True, regions=False)
