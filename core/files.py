@@ -1,4 +1,4 @@
-"""Writes files for users: regular files whole or not at all, pipes and devices as streams, nobody else's files."""
+"""Writes files: regular files whole or not at all, pipes and devices as streams, nobody else's files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from clgraft.core.errors import ClgraftError
 
 STDIN = "-"
+UNFINISHED = ".new-"  # how the name of a file begins until all of it is written
 # open files of a process: not to be replaced even if they are regular ones
 _OPEN_FILE = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 
@@ -73,7 +74,9 @@ def write_models(
                 with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
                     stream.write(data)
             else:
-                _replace(Path(os.path.realpath(path)), data)
+                target = Path(os.path.realpath(path))
+                mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
+                write_whole(target, data, mode)
         except OSError as error:
             raise FileError(f"[swap] got {path} to write to, which failed: {error.strerror}") from None
 
@@ -89,13 +92,14 @@ def _may_replace(path: Path, new: bytes, marks: Collection[bytes]) -> bool:
     return not old.strip() or old == new or any(mark in old for mark in marks)
 
 
-def _replace(path: Path, data: bytes) -> None:
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file so that others see all of it or nothing; without `mode` it is this user's alone."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.chmod(temporary, mode)
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -44,10 +44,10 @@ ALLOWED = {
     "core.abi": set(),
     "core.problem": {"core.errors"},
     "core.planning": {"core.errors", "core.problem"},
-    **{module: {"core.errors"} for module in BELOW_TOOLCHAINS},
-    "core.runtime.toolchains": {"core.errors", "core.planning", "core.problem", *BELOW_TOOLCHAINS},
+    **{module: {"core.errors", "core.files"} for module in BELOW_TOOLCHAINS},
+    "core.runtime.toolchains": {"core.errors", "core.files", "core.planning", "core.problem", *BELOW_TOOLCHAINS},
     "core.runtime": {
-        *("core.abi", "core.errors", "core.planning", "core.problem", "core.runtime.toolchains"),
+        *("core.abi", "core.errors", "core.files", "core.planning", "core.problem", "core.runtime.toolchains"),
         *BELOW_TOOLCHAINS,
     },
     "core.session": {"core.abi", "core.errors", "core.planning", "core.problem", "core.runtime"},

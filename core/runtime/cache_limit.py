@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clgraft.core import settings
+from clgraft.core.files import UNFINISHED
 
 LEFTOVER_SECONDS = 3600.0  # age from which a file that was never finished is removed
 
@@ -71,7 +72,7 @@ def make_room(folder: Path, path: Path, nbytes: int) -> None:
     total = nbytes + sum(entry.nbytes for entry in listed)
     young = time.time() - LEFTOVER_SECONDS
     for entry in listed:
-        unfinished = entry.path.name.startswith(".new-")
+        unfinished = entry.path.name.startswith(UNFINISHED)
         if (total > most and not unfinished) or (unfinished and entry.used < young):
             with contextlib.suppress(OSError):
                 entry.path.unlink()

@@ -108,15 +108,3 @@ def exposure(folder: Path) -> str:
 def owned(path: Path) -> bool:
     """Return whether a regular file or a folder belongs to this user, and nobody else may write to it."""
     return not refusal(path)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that others see all of it or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

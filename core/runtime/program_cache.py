@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clgraft import __version__ as VERSION
+from clgraft.core import files
 from clgraft.core.errors import BuildError
 from clgraft.core.runtime import cache_limit, folders, toolchains
 
@@ -185,7 +186,7 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
         if binary:
             content = pack(key, binary)
             cache_limit.make_room(place, path, len(content))
-            folders.write_atomically(path, content)
+            files.write_whole(path, content)
     except Exception:  # a full disk or a driver without binaries: the next process compiles again
         pass
 
@@ -210,7 +211,7 @@ def write_note(place: Path, note: str) -> None:
     with contextlib.suppress(OSError):
         content = pack(note, b"")
         cache_limit.make_room(place, place / _name(note), len(content))
-        folders.write_atomically(place / _name(note), content)
+        files.write_whole(place / _name(note), content)
 
 
 def _name(key: str) -> str:

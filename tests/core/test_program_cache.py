@@ -150,7 +150,7 @@ def test_full_disk_is_no_error(context, folder, compiled, monkeypatch):
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(program_cache.folders, "write_atomically", full)
+    monkeypatch.setattr(program_cache.files, "write_whole", full)
     assert answer(context, 10) == 10
     assert not list(folder.iterdir())
 

@@ -15,8 +15,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, ClassVar
 
+from clgraft.core.files import write_whole
 from clgraft.core.log import warn_once
-from clgraft.core.runtime.folders import cache_folder, refusal, until_the_end, write_atomically
+from clgraft.core.runtime.folders import cache_folder, refusal, until_the_end
 from clgraft.core.runtime.toolchains.base import Toolchain, problems
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
@@ -110,5 +111,5 @@ def _listed(folder: Path, entries: Mapping[str, bytes]) -> Path:
     for name, text in entries.items():
         path = folder / name
         if not path.is_file() or path.read_bytes() != text:
-            write_atomically(path, text)
+            write_whole(path, text)
     return folder
