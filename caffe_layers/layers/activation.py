@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from clgraft import core
 from clgraft.caffe_layers.layers import expression_plans, fillers
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-from clgraft.core.nn import activations
-from clgraft.core.nn.activations import LEFT, SLOPE_GRADIENTS, Function, find
+from clgraft.core.nn import element_functions
+from clgraft.core.nn.element_functions import LEFT, SLOPE_GRADIENTS, Function, find
 from clgraft.core.nn.formulas import assigned
 
 E = -1  # Caffe's sign for the base e
@@ -139,7 +139,7 @@ class OclPower(Activation):
 
     def function(self) -> Function:
         given = self.parameters.power_param
-        return activations.scaled_power(given.power, given.scale, given.shift)
+        return element_functions.scaled_power(given.power, given.scale, given.shift)
 
 
 class OclExp(Activation):
@@ -150,7 +150,7 @@ class OclExp(Activation):
     def function(self) -> Function:
         given = self.parameters.exp_param
         self.expect(given.base > 0 or given.base == E, f"base {given.base}", "a number above 0, or -1 for e")
-        return activations.exponential(base_of(given), given.scale, given.shift)
+        return element_functions.exponential(base_of(given), given.scale, given.shift)
 
 
 class OclLog(Activation):
@@ -162,7 +162,7 @@ class OclLog(Activation):
         given = self.parameters.log_param
         good = given.base == E or (given.base > 0 and given.base != 1)
         self.expect(good, f"base {given.base}", "a number above 0 and not 1, or -1 for e")
-        return activations.logarithm(base_of(given), given.scale, given.shift)
+        return element_functions.logarithm(base_of(given), given.scale, given.shift)
 
 
 def base_of(given: Any) -> float | None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from clgraft.core.nn import activations
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.element_functions import find
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
@@ -72,7 +73,7 @@ class Activation(Operator):
     @property
     def reads(self) -> tuple[str, ...]:
         """Which of x and y the gradient reads."""
-        return ("x",) if self.act_type in ("prelu", "rrelu") else activations.find(FUNCTIONS[self.act_type][0]).reads
+        return ("x",) if self.act_type in ("prelu", "rrelu") else find(FUNCTIONS[self.act_type][0]).reads
 
     @property
     def backward_reads_outputs(self) -> bool:  # type: ignore[override]

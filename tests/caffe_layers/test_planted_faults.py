@@ -21,7 +21,7 @@ from clgraft.caffe_layers.layers import (
 )
 from clgraft.caffe_layers.layers.layer import buffer
 from clgraft.core.nn import elementwise, reductions, shapes
-from clgraft.core.nn.activations import LEFT
+from clgraft.core.nn.element_functions import LEFT
 from tests.caffe_layers.caffe_nets import TEST, compare
 
 SHAPE = (3, 4, 5, 6)

@@ -8,7 +8,7 @@ import pytest
 from clgraft import core
 from clgraft.core import PointwiseProblem, ProblemError
 from clgraft.core.nn import activations
-from clgraft.core.nn.activations import ACTIVATIONS
+from clgraft.core.nn.element_functions import ACTIVATIONS
 from clgraft.core.nn.elementwise import BINARY
 from clgraft.core.nn.formulas import assigned
 from clgraft.core.operators.pointwise.derivative import FACTORS, gradient_expression

@@ -1,6 +1,6 @@
 """The activations that a batch norm computes in its own loops, without memory traffic of their own.
 
-`core.nn.activations` says what they mean, and has them from here: this package is below it.
+`core.nn.element_functions` says what they mean, and has them from here: this package is below it.
 """
 
 from __future__ import annotations

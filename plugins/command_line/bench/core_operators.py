@@ -10,7 +10,7 @@ import numpy as np
 from clgraft import core
 from clgraft.core import Problem
 from clgraft.core.abi import lib
-from clgraft.core.nn import activations, elementwise
+from clgraft.core.nn import activations, element_functions, elementwise
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import Side
 
@@ -101,7 +101,7 @@ def _element(work: Element, arrays: dict[str, Any]) -> Side:
     forward = bind(activations.forward(work.function, work.shape), there)
     reads = {"x": arrays["x"], "y": there["y0"]}
     back = {"x0": arrays["dy"]}
-    for i, name in enumerate(activations.ACTIVATIONS[work.function].reads):
+    for i, name in enumerate(element_functions.ACTIVATIONS[work.function].reads):
         back[f"x{i + 1}"] = reads[name]
     backward = bind(activations.backward(work.function, work.shape), back)
     return Side(forward, backward, lambda: [there["y0"], back["y0"]])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from onnx import helper
 
-from clgraft.core.nn.activations import SELU_ALPHA, SELU_SCALE, exact_power, find
+from clgraft.core.nn.element_functions import SELU_ALPHA, SELU_SCALE, exact_power, find
 from clgraft.core.nn.elementwise import SELECTION, extremum, find_binary, limited, mean, total
 from clgraft.core.nn.formulas import assigned, renamed
 from clgraft.plugins.onnx.lowering import Lowering, broadcast, is_real, literal
@@ -18,7 +18,7 @@ from clgraft.plugins.onnx.values import DTYPES, REAL, Value, carrier_of, known
 NOT_FINITE = {"int32": -(2.0**31), "int64": -(2.0**63), "uint64": 2.0**63}
 BITS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
 
-# operator -> function of `core.nn.activations`
+# operator -> function of `core.nn.element_functions`
 UNARY = {
     "Abs": "abs",
     "Acos": "acos",

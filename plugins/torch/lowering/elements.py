@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from clgraft.core.nn import activations
-from clgraft.core.nn.activations import RESULT, SELECT, exact_power, find
+from clgraft.core.nn import element_functions
+from clgraft.core.nn.element_functions import RESULT, SELECT, exact_power, find
 from clgraft.core.nn.elementwise import find_binary
 from clgraft.core.nn.formulas import assigned, renamed
 from clgraft.plugins.torch.lowering.builder import Builder, Lowering, lowers
@@ -16,7 +16,7 @@ from clgraft.plugins.torch.lowering.values import Operand
 
 aten = torch.ops.aten
 
-# operator -> function of `core.nn.activations`
+# operator -> function of `core.nn.element_functions`
 UNARY = {
     aten.relu.default: "relu_keep_nan",
     aten.sigmoid.default: "sigmoid",
@@ -179,7 +179,7 @@ def leaky_relu_backward(build: Builder, dy: Operand, x: Operand, slope: float, i
 @lowers(aten.elu.default)
 def elu(build: Builder, x: Operand, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Operand:
     """Return scale x above 0 and scale alpha (exp(input_scale x) - 1) below."""
-    function = activations.elu(alpha, scale, input_scale)
+    function = element_functions.elu(alpha, scale, input_scale)
     return evaluate(build, function.value, x=x, **function.scalars)
 
 
@@ -194,6 +194,6 @@ def elu_backward(
     build: Builder, dy: Operand, alpha: float, scale: float, input_scale: float, is_result: bool, x: Operand
 ) -> Operand:
     """Return the gradient of `elu`, from its input or its result."""
-    function = activations.elu(alpha, scale, input_scale)
+    function = element_functions.elu(alpha, scale, input_scale)
     read = {"y" if is_result else "x": x}
     return evaluate(build, function.gradient(RESULT if is_result else SELECT), dy=dy, **read, **function.scalars)

@@ -12,8 +12,8 @@ import pytest
 
 from clgraft import core
 from clgraft.core import PointwiseProblem, ProblemError
-from clgraft.core.nn import activations
-from clgraft.core.nn.activations import ACTIVATIONS, FACTOR, LEFT, RESULT, SELECT, find
+from clgraft.core.nn import activations, element_functions
+from clgraft.core.nn.element_functions import ACTIVATIONS, FACTOR, LEFT, RESULT, SELECT, SELU_ALPHA, SELU_SCALE, find
 from clgraft.core.nn.formulas import assigned, names_in
 from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
 
@@ -83,7 +83,7 @@ EXACT = {
     "elu": elu,
     "leaky_relu_keep_zero": lambda x: np.where(x > 0, x, -0.3 * x),
     "elu_keep_zero": elu,
-    "selu": lambda x: activations.SELU_SCALE * elu(x, activations.SELU_ALPHA),
+    "selu": lambda x: SELU_SCALE * elu(x, SELU_ALPHA),
     "gelu": lambda x: 0.5 * x * erfc(-x / math.sqrt(2)),
     "sigmoid": sigmoid,
     "hard_sigmoid": lambda x: np.clip(0.25 * x + 0.4, 0, 1),
@@ -231,7 +231,7 @@ def test_gradients_are_differences(name: str) -> None:
 def test_the_gradient_of_selu_is_mxnets() -> None:
     x = inputs("selu", "float64")
     y, dx = both_ways("selu", x)
-    np.testing.assert_allclose(dx, activations.SELU_SCALE * np.where(x > 0, 1, activations.SELU_ALPHA + y), rtol=1e-14)
+    np.testing.assert_allclose(dx, SELU_SCALE * np.where(x > 0, 1, SELU_ALPHA + y), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", WITH_SLOPE)
@@ -441,7 +441,7 @@ def test_gradients_from_results_read_no_input() -> None:
     ("power", "scale", "shift"), [(1, 2, 3), (2, 0.5, -1), (3, 0.5, 5), (0, 1, 0), (2.5, 0, 2), (-1, 2, 9)]
 )
 def test_powers_of_a_linear_function(power: float, scale: float, shift: float) -> None:
-    function, x = activations.scaled_power(power, scale, shift), np.linspace(-2, 2, 9)
+    function, x = element_functions.scaled_power(power, scale, shift), np.linspace(-2, 2, 9)
     text = f"real x = x0; {assigned('y0', function.value)} {assigned('y1', function.gradient(LEFT)).replace('dy', '3')}"
     problem = PointwiseProblem((x.shape,), text, (), tuple(function.scalars), dtype="float64")
     found = problem.reference({"x0": x}, function.scalars)
@@ -454,10 +454,10 @@ def test_powers_of_a_linear_function(power: float, scale: float, shift: float) -
 def test_powers_as_products_and_roots() -> None:
     x = np.linspace(0.5, 2, 7)
     for exponent in (1, 2, 3, 0.5, -1, -0.5):
-        function = activations.exact_power(exponent)
+        function = element_functions.exact_power(exponent)
         assert function is not None
         np.testing.assert_allclose(EXACT[next(k for k, f in ACTIVATIONS.items() if f is function)](x), x**exponent)
-    assert activations.exact_power(1.7) is None and activations.exact_power(-0.5, rsqrt=False) is None
+    assert element_functions.exact_power(1.7) is None and element_functions.exact_power(-0.5, rsqrt=False) is None
 
 
 def test_scalars_are_the_functions_own() -> None:
