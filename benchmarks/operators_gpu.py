@@ -25,7 +25,7 @@ F = torch.nn.functional
 ALPHA, K = 1e-4, 2.0
 
 
-class Case(NamedTuple):
+class GpuCase(NamedTuple):
     """A problem, its scalars, and PyTorch's function of tensors that are named like its arguments."""
 
     text: str
@@ -61,62 +61,62 @@ def gradients_of_norm(x: torch.Tensor, gamma: torch.Tensor) -> Callable[[torch.T
     return lambda dy: torch.autograd.grad(y, inputs, dy, retain_graph=True)
 
 
-def memory_cases() -> Iterator[Case]:
+def memory_cases() -> Iterator[GpuCase]:
     """Yield what memory bounds: elementwise, reductions, batch norm."""
     for size in ("64,256,56,56", "8,256,56,56", "64,512,7,7", "8,64,14,14"):
-        yield Case(f"pointwise x0[{size}] : y0 = x0 > 0 ? x0 : 0", lambda t: torch.relu(t["x0"]))
-        yield Case(
+        yield GpuCase(f"pointwise x0[{size}] : y0 = x0 > 0 ? x0 : 0", lambda t: torch.relu(t["x0"]))
+        yield GpuCase(
             f"pointwise x0[{size}] x1[{size}] : y0 = x0 > 0 ? x1 : 0",
             lambda t: torch.ops.aten.threshold_backward(t["x1"], t["x0"], 0),
         )
-        yield Case(f"pointwise x0[{size}] x1[{size}] : y0 = x0 + x1", lambda t: t["x0"] + t["x1"])
+        yield GpuCase(f"pointwise x0[{size}] x1[{size}] : y0 = x0 + x1", lambda t: t["x0"] + t["x1"])
     for size, axes in (
         *(("64,256,56,56", (0, 2, 3)), ("64,512,7,7", (0, 2, 3)), ("64,2048,7,7", (2, 3))),
         *(("65536,256", (1,)), ("4096,4096", (0,)), ("51380224", (0,))),
     ):
         folded = ",".join(map(str, axes))
-        yield Case(f"pointwise x0[{size}] y0=sum[{folded}] : y0 = x0", lambda t, axes=axes: t["x0"].sum(axes))
+        yield GpuCase(f"pointwise x0[{size}] y0=sum[{folded}] : y0 = x0", lambda t, axes=axes: t["x0"].sum(axes))
     for size in (
         *("n64 c64 s12544", "n64 c256 s3136", "n64 c512 s784", "n64 c1024 s196", "n64 c2048 s49"),
         *("n8 c64 s12544", "n8 c256 s3136", "n8 c1024 s196"),
     ):
-        yield Case(
+        yield GpuCase(
             f"batchnorm forward_training {size}",
             lambda t: F.batch_norm(t["x"], None, None, t["gamma"], t["beta"], True),
             {"eps": 1e-5},
             output="y",
         )
-        yield Case(f"batchnorm backward_training {size}", batch_norm_backward, {"eps": 1e-5}, output="dx")
+        yield GpuCase(f"batchnorm backward_training {size}", batch_norm_backward, {"eps": 1e-5}, output="dx")
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[GpuCase]:
     yield from memory_cases()
     for n, i, o in ((8, 25088, 4096), (64, 4096, 4096), (512, 4096, 4096)):
         size = f"n{n} i{i} o{o}"
-        yield Case(f"dense forward {size}", lambda t: t["x"] @ t["w"].T)
-        yield Case(f"dense backward_data {size}", lambda t: t["dy"] @ t["w"])
-        yield Case(f"dense backward_weight {size}", lambda t: t["dy"].T @ t["x"])
+        yield GpuCase(f"dense forward {size}", lambda t: t["x"] @ t["w"].T)
+        yield GpuCase(f"dense backward_data {size}", lambda t: t["dy"] @ t["w"])
+        yield GpuCase(f"dense backward_weight {size}", lambda t: t["dy"].T @ t["x"])
     for size in ("n64 c1000 s1", "n1 c21 s250000", "n4096 c1000 s1"):
-        yield Case(f"softmax forward {size}", lambda t: torch.softmax(t["x"], 1), {"scale": 1.0})
-        yield Case(
+        yield GpuCase(f"softmax forward {size}", lambda t: torch.softmax(t["x"], 1), {"scale": 1.0})
+        yield GpuCase(
             f"softmax backward {size}",
             lambda t: torch.ops.aten._softmax_backward_data(t["dy"], t["y"], 1, t["y"].dtype),
             {"scale": 1.0},
         )
     for n in (8, 128):
         size, scalars = f"n{n} c96 s3025 size5 beta0.75", {"alpha": ALPHA, "k": K}
-        yield Case(f"lrn forward {size}", lambda t: F.local_response_norm(t["x"], 5, ALPHA, 0.75, K), scalars)
-        yield Case(f"lrn backward {size}", gradient(lambda x: F.local_response_norm(x, 5, ALPHA, 0.75, K)), scalars)
+        yield GpuCase(f"lrn forward {size}", lambda t: F.local_response_norm(t["x"], 5, ALPHA, 0.75, K), scalars)
+        yield GpuCase(f"lrn backward {size}", gradient(lambda x: F.local_response_norm(x, 5, ALPHA, 0.75, K)), scalars)
     yield from copies()
     yield from poolings()
     yield from upsamplings()
     for shape in ("64,64,56,56", "64,256,56,56"):
-        yield Case(
+        yield GpuCase(
             f"dropout forward x[{shape}]", lambda t: F.dropout(t["x"], 0.5), {"keep": 0.5, "scale": 2.0}, random=True
         )
 
 
-def copies() -> Iterator[Case]:
+def copies() -> Iterator[GpuCase]:
     """Yield concatenations of densenet and googlenet and along the last axis, slices, transpositions and paddings."""
     for sizes in (
         "outer[64] extents[128,128] inner[3136]",
@@ -126,27 +126,29 @@ def copies() -> Iterator[Case]:
         "outer[200704] extents[64,64] inner[1]",
         "outer[200704] extents[61,35] inner[1]",
     ):
-        yield Case(f"concat forward {sizes}", lambda t: torch.cat([t[n] for n in sorted(t)], 1))
-    yield Case("slice forward x[64,256,56,56] y[64,256,54,54] at[0,0,1,1]", lambda t: t["x"][:, :, 1:55, 1:55].clone())
-    yield Case("slice forward x[64,256,56,56] y[64,128,56,56] at[0,64,0,0]", lambda t: t["x"][:, 64:192].clone())
-    yield Case("slice forward x[64,56,56,256] y[64,56,56,96] at[0,0,0,32]", lambda t: t["x"][..., 32:128].clone())
-    yield Case(
+        yield GpuCase(f"concat forward {sizes}", lambda t: torch.cat([t[n] for n in sorted(t)], 1))
+    yield GpuCase(
+        "slice forward x[64,256,56,56] y[64,256,54,54] at[0,0,1,1]", lambda t: t["x"][:, :, 1:55, 1:55].clone()
+    )
+    yield GpuCase("slice forward x[64,256,56,56] y[64,128,56,56] at[0,64,0,0]", lambda t: t["x"][:, 64:192].clone())
+    yield GpuCase("slice forward x[64,56,56,256] y[64,56,56,96] at[0,0,0,32]", lambda t: t["x"][..., 32:128].clone())
+    yield GpuCase(
         "slice backward x[64,64,58,58] y[64,64,56,56] at[0,0,1,1]", lambda t: F.pad(t["dy"], (1,) * 4), {"value": 0}
     )
-    yield Case(
+    yield GpuCase(
         "slice backward x[64,3,230,230] y[64,3,224,224] at[0,0,3,3]", lambda t: F.pad(t["dy"], (3,) * 4), {"value": 0}
     )
-    yield Case("transpose x[64,256,56,56] axes[0,2,3,1]", lambda t: t["x"].permute(0, 2, 3, 1).contiguous())
-    yield Case("transpose x[64,56,56,256] axes[0,3,1,2]", lambda t: t["x"].permute(0, 3, 1, 2).contiguous())
+    yield GpuCase("transpose x[64,256,56,56] axes[0,2,3,1]", lambda t: t["x"].permute(0, 2, 3, 1).contiguous())
+    yield GpuCase("transpose x[64,56,56,256] axes[0,3,1,2]", lambda t: t["x"].permute(0, 3, 1, 2).contiguous())
     for mode, peer, width in (("edge", "replicate", 1), ("reflect", "reflect", 3)):
-        yield Case(
+        yield GpuCase(
             f"pad forward {mode} x[64,64,56,56] before[0,0,{width},{width}] behind[0,0,{width},{width}]",
             lambda t, peer=peer, width=width: F.pad(t["x"], (width,) * 4, peer),
         )
-    yield Case("repeat x[64,64,28,28] times[1,1,2,2]", lambda t: F.interpolate(t["x"], scale_factor=2))
+    yield GpuCase("repeat x[64,64,28,28] times[1,1,2,2]", lambda t: F.interpolate(t["x"], scale_factor=2))
 
 
-def poolings() -> Iterator[Case]:
+def poolings() -> Iterator[GpuCase]:
     """Yield maxima, averages and whole planes, in both directions."""
     for n in (64, 8):
         for operator, shape, k, s, p in (
@@ -160,16 +162,16 @@ def poolings() -> Iterator[Case]:
             function = F.max_pool2d if operator == "max" else F.avg_pool2d
             pool = partial(function, kernel_size=k, stride=s, padding=p)
             size = f"n{n} c{shape[0]} ih{shape[1]} iw{shape[1]} kh{k} kw{k} sh{s} sw{s} ph{p} pw{p}"
-            yield Case(f"pool forward {operator} {size}", lambda t, pool=pool: pool(t["x"]))
+            yield GpuCase(f"pool forward {operator} {size}", lambda t, pool=pool: pool(t["x"]))
             back = gradient(pool)
-            yield Case(f"pool backward {operator} {size}", partial(with_input, back, shape))
+            yield GpuCase(f"pool backward {operator} {size}", partial(with_input, back, shape))
 
 
-def upsamplings() -> Iterator[Case]:
+def upsamplings() -> Iterator[GpuCase]:
     """Yield interpolations and deconvolutions: of few channels, of bilinear filters, and of many channels."""
     linear = partial(F.interpolate, scale_factor=2, mode="bilinear")
-    yield Case("interpolate forward linear n8 c64 ih56 iw56 oh112 ow112", lambda t: linear(t["x"]))
-    yield Case(
+    yield GpuCase("interpolate forward linear n8 c64 ih56 iw56 oh112 ow112", lambda t: linear(t["x"]))
+    yield GpuCase(
         "interpolate backward linear n8 c64 ih56 iw56 oh112 ow112", partial(with_input, gradient(linear), (64, 56))
     )
     for shape, stride, pad, groups in (
@@ -178,7 +180,7 @@ def upsamplings() -> Iterator[Case]:
         ("n8 ic256 oc128 ih28 iw28 kh4 kw4", 2, 1, 1),
     ):
         group = f"g{groups} " if groups > 1 else ""
-        yield Case(
+        yield GpuCase(
             f"deconv forward {group}{shape} sh{stride} sw{stride} ph{pad} pw{pad}",
             partial(transposed, stride=stride, padding=pad, groups=groups),
         )

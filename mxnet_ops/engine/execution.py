@@ -13,7 +13,7 @@ import numpy as np
 from clgraft import core
 from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
-from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Operator, OperatorCalls, Shape
+from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Draw, Operator, OperatorCall, OperatorCalls, Shape
 
 # a region's work by its number: operator, inputs' shapes and their dtype; C may keep the number for good
 REGIONS: dict[int, tuple[Operator, tuple[Shape, ...], str]] = {}
@@ -22,7 +22,7 @@ _contexts: list[core.Context] = []  # that plan steps, by their numbers in C
 _lock = threading.Lock()
 
 
-class Work(NamedTuple):
+class OperatorWork(NamedTuple):
     """The C struct of a work, and the objects that own what it points to."""
 
     struct: Any
@@ -42,7 +42,7 @@ def plan_step(problem: str, number: int) -> int:
     return _contexts[number].plan(core.parse(problem)).address
 
 
-def _step(context: core.Context, call: Call, written: int, owners: list[Any]) -> dict[str, Any]:
+def _step(context: core.Context, call: OperatorCall, written: int, owners: list[Any]) -> dict[str, Any]:
     context.expect_possible(call.problem)
     arguments, always = [], False
     for argument, array in zip(call.problem.arguments(), call.arrays):
@@ -80,7 +80,7 @@ def _out_bytes(operator: Operator, calls: OperatorCalls, shapes: tuple[Shape, ..
 
 
 @lru_cache(maxsize=4096)
-def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...], dtype: str) -> Work:
+def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...], dtype: str) -> OperatorWork:
     """Write down everything that an operator does for its inputs' shapes; it is planned when it is first run.
 
     Parameters
@@ -132,4 +132,4 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
             "number": number,
         },
     )
-    return Work(struct, calls.draw, (*owners, *blocks.values(), *contents))
+    return OperatorWork(struct, calls.draw, (*owners, *blocks.values(), *contents))

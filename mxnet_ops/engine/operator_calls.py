@@ -16,7 +16,7 @@ IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
 OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """One problem of an operator; for each of its arguments the array that fills it, as (group, place), or None."""
 
     problem: core.Problem
@@ -57,8 +57,8 @@ class OperatorCalls(NamedTuple):
         Of an operator with random numbers.
     """
 
-    forward: Mapping[bool, tuple[Call, ...]]
-    backward: Mapping[bool, tuple[Call, ...]]
+    forward: Mapping[bool, tuple[OperatorCall, ...]]
+    backward: Mapping[bool, tuple[OperatorCall, ...]]
     state: tuple[tuple[Shape, str, float], ...] = ()
     zeros: tuple[tuple[int, int], ...] = ()
     draw: Draw | None = None

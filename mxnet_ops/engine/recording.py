@@ -19,8 +19,8 @@ from clgraft.mxnet_ops.engine.operator_calls import (
     OUT,
     OUT_GRAD,
     STATE,
-    Call,
     Draw,
+    OperatorCall,
     OperatorCalls,
     Shape,
 )
@@ -55,8 +55,8 @@ def recorded_calls(
     memory = _Memory()
     if draw is not None:
         memory.number("key", (KEY_WORDS,), "int32", 0.0)
-    forward: dict[bool, tuple[Call, ...]] = {}
-    backward: dict[bool, tuple[Call, ...]] = {}
+    forward: dict[bool, tuple[OperatorCall, ...]] = {}
+    backward: dict[bool, tuple[OperatorCall, ...]] = {}
     missing: set[int] = set()
     for training in (False, True):
         build = Build(training=training)
@@ -100,7 +100,7 @@ class _Memory:
             found[name] = STATE, self.number(f"{name} {fill!r}", array.shape, str(array.dtype), fill)
         return found
 
-    def call(self, node: Node, places: Mapping[str, Place]) -> Call:
+    def call(self, node: Node, places: Mapping[str, Place]) -> OperatorCall:
         """Return a node as a call."""
         arrays: list[Place | None] = []
         for argument, name in zip(node.problem.arguments(), node.arguments):
@@ -110,7 +110,7 @@ class _Memory:
                 arrays.append(places[name])
             else:
                 arrays.append((STATE, self.number(name, argument.shape, argument.dtype, 0.0)))
-        return Call(node.problem, tuple(arrays), tuple(float(number) for number in node.scalars))
+        return OperatorCall(node.problem, tuple(arrays), tuple(float(number) for number in node.scalars))
 
     def number(self, name: str, shape: Shape, dtype: str, fill: float) -> int:
         """Return the number of an array of the operator's own; a value keeps it in both kinds of passes."""

@@ -12,7 +12,17 @@ from typing import ClassVar
 from clgraft import core
 from clgraft.core.operators.pointwise.problem import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Operator, OperatorCalls, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import (
+    IN,
+    IN_GRAD,
+    OUT,
+    OUT_GRAD,
+    Operator,
+    OperatorCall,
+    OperatorCalls,
+    Shape,
+    Shapes,
+)
 from clgraft.mxnet_ops.engine.registration import register
 
 NAME = re.compile(r"\b(dx|dy|x|y)(\d+)\b")
@@ -145,7 +155,7 @@ class Pointwise(Operator):
         count, values = len(self.outputs), tuple(value for _, value in self.scalars)
         inputs = tuple((IN, i) for i in range(self.num_args))
         outputs = tuple((OUT, i) for i in range(count))
-        forward = (Call(self._forward(shapes, dtype), (*inputs, *outputs), values),)
+        forward = (OperatorCall(self._forward(shapes, dtype), (*inputs, *outputs), values),)
         if self.gradient == NO_GRADIENT:
             itemsize = core.Argument("x", "in", (1,), dtype).nbytes
             zeros = tuple((i, math.prod(shape) * itemsize) for i, shape in enumerate(shapes))
@@ -155,5 +165,5 @@ class Pointwise(Operator):
         if self.backward_reads_outputs:
             arrays += outputs
         arrays += [(IN_GRAD, i) for i in range(self.num_args)]
-        backward = (Call(self._backward(shapes, (kept,) * count, dtype), tuple(arrays), values),)
+        backward = (OperatorCall(self._backward(shapes, (kept,) * count, dtype), tuple(arrays), values),)
         return OperatorCalls({True: forward, False: forward}, {True: backward, False: backward})

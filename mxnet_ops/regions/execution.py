@@ -18,7 +18,7 @@ from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registration import STARTS
 from clgraft.mxnet_ops.regions.constants import constants_of
-from clgraft.mxnet_ops.regions.lowering import Lowering
+from clgraft.mxnet_ops.regions.lowering import RegionLowering
 from clgraft.mxnet_ops.regions.passes import Copy, Pass, copy_of, memory_of
 from clgraft.mxnet_ops.regions.region import RegionOperator
 
@@ -50,7 +50,7 @@ class RegionProgram:
         constants: Mapping[str, Any] | None = None,
     ) -> None:
         self.context, self.dtype, self.constants = context, dtype, constants
-        self.lowering = Lowering(region, shapes, dtype)
+        self.lowering = RegionLowering(region, shapes, dtype)
         self.drawing = [number for number, calls in enumerate(self.lowering.part_calls) if calls.draw is not None]
         self.staged = context.device.host_access == "staged"
         self._copied = self._read_twice() if self.staged and constants is None else {}

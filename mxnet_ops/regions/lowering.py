@@ -11,7 +11,7 @@ import numpy as np
 from clgraft.core import PointwiseProblem, ProblemError
 from clgraft.core.graph import Graph, Node, Value
 from clgraft.core.graph.structure import SKIPPED
-from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, OperatorCalls, Shape
+from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, OperatorCall, OperatorCalls, Shape
 from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry, RegionOperator
 
 KEPT = 6  # the group of values that the forward saves for the backward of the same forward
@@ -19,7 +19,7 @@ Place = tuple[int, int]
 
 
 @dataclass
-class Lowered:
+class LoweredPass:
     """A pass over a region as a graph.
 
     Attributes
@@ -55,7 +55,7 @@ class Lowered:
         return found
 
 
-class Lowering:
+class RegionLowering:
     """A region for given shapes.
 
     Parameters
@@ -76,7 +76,7 @@ class Lowering:
             everything = frozenset(range(len(region.names)))
             self.kept = self.backward(True, everything).kept
 
-    def forward(self, train: bool) -> Lowered:
+    def forward(self, train: bool) -> LoweredPass:
         """Return the forward pass; when training, the values that backward reads are outputs too."""
         writer = self._training if train else self._forward(False)
         heads = [writer.values[entry] for entry in self.region.heads]
@@ -85,13 +85,13 @@ class Lowering:
             bound.update({name: (KEPT, 0) for name in self.kept})
         return writer.lowered(bound)
 
-    def backward(self, train: bool, wanted: Collection[int]) -> Lowered:
+    def backward(self, train: bool, wanted: Collection[int]) -> LoweredPass:
         """Return the backward pass of a forward pass, for the gradients of the wanted arguments.
 
         The backward of a forward that did not train computes that forward again: it saved nothing.
         """
         forward = self._training if train else self._forward(False)
-        writer = _Writer(self, forward, separate=train)
+        writer = _PassWriter(self, forward, separate=train)
         active: list[bool] = []
         for part in self.region.parts:
             active.append(any(o in wanted if n == OUTSIDE else active[n] for n, o in part.inputs))
@@ -116,8 +116,8 @@ class Lowering:
                 zeros.append(place)
         return writer.lowered(bound, tuple(zeros))
 
-    def _forward(self, train: bool) -> _Writer:
-        writer = _Writer(self)
+    def _forward(self, train: bool) -> _PassWriter:
+        writer = _PassWriter(self)
         for number, calls in enumerate(self.part_calls):
             for call in calls.forward[train]:
                 writer.add(number, call, ())
@@ -125,14 +125,14 @@ class Lowering:
 
 
 @dataclass
-class _Writer:
+class _PassWriter:
     """Collects the nodes of a pass and names the values that they share.
 
     With a `forward` pass in front its values are known: if the passes are `separate`, they come from arrays.
     """
 
-    lowering: Lowering
-    forward: _Writer | None = None
+    lowering: RegionLowering
+    forward: _PassWriter | None = None
     separate: bool = False
     nodes: list[Node] = field(default_factory=list)
     inputs: dict[str, Value] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class _Writer:
                     setattr(self, name, dict(getattr(self.forward, name)))
                 self.nodes = list(self.forward.nodes)
 
-    def add(self, number: int, call: Call, needed: Collection[Entry]) -> None:
+    def add(self, number: int, call: OperatorCall, needed: Collection[Entry]) -> None:
         """Add a call of a part; gradients other than the needed ones are left out."""
         arguments = call.problem.arguments()
         source = self.lowering.region.parts[number].inputs
@@ -275,7 +275,7 @@ class _Writer:
             self.parts[entry] = parts = [name]
         return parts[0] if parts else ""
 
-    def lowered(self, outputs: dict[str, Place], zeros: tuple[int, ...] = ()) -> Lowered:
+    def lowered(self, outputs: dict[str, Place], zeros: tuple[int, ...] = ()) -> LoweredPass:
         """Return the pass with these outputs."""
         graph = Graph(tuple(self.nodes), tuple(self.inputs.values()), tuple(outputs), tuple(self.states.values()))
-        return Lowered(graph, {**self.bound, **outputs}, dict(self.constants), zeros)
+        return LoweredPass(graph, {**self.bound, **outputs}, dict(self.constants), zeros)

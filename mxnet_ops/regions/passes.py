@@ -16,7 +16,7 @@ from clgraft.core.problem import Argument
 from clgraft.core.runtime.plan import ACCUMULATE, DTYPE_CODES, SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, STATE
-from clgraft.mxnet_ops.regions.lowering import KEPT, Lowered, Lowering
+from clgraft.mxnet_ops.regions.lowering import KEPT, LoweredPass, RegionLowering
 from clgraft.mxnet_ops.regions.region import OUTSIDE
 
 
@@ -65,8 +65,8 @@ class Pass:
 
     Parameters
     ----------
-    lowered : Lowered
-    lowering : Lowering
+    lowered : LoweredPass
+    lowering : RegionLowering
         Of the region.
     context : Context
     constants : mapping of str to array
@@ -74,7 +74,7 @@ class Pass:
     """
 
     def __init__(
-        self, lowered: Lowered, lowering: Lowering, context: core.Context, constants: Mapping[str, Any]
+        self, lowered: LoweredPass, lowering: RegionLowering, context: core.Context, constants: Mapping[str, Any]
     ) -> None:
         self.lowered, self.lowering = lowered, lowering
         self._compiled = context.compile(lowered.graph, constants={**lowered.constants, **constants})

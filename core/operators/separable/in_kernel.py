@@ -47,7 +47,7 @@ def candidates(problem: SeparableProblem, planner: Planner) -> Iterator[Mapping[
 
 
 @dataclass(frozen=True)
-class Work:
+class SeparableWork:
     """What a split into blocks depends on."""
 
     batch: int
@@ -87,7 +87,7 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
     if max(height.source * width.source, height.size * width.size) > MOST_PIXELS:
         raise Declined(f"serves planes of up to {MOST_PIXELS} pixels")
     size, lanes = arithmetic_bytes(problem.dtype), lanes_of(planner.device, problem.dtype)
-    work = Work(first.batch, first.in_channels, second.out_channels, height, width, size, lanes)
+    work = SeparableWork(first.batch, first.in_channels, second.out_channels, height, width, size, lanes)
     if settings:
         chosen = {name: int(value) for name, value in settings.items()}
         good = set(chosen) == {"vectors", "tiles"} and chosen["vectors"] in VECTORS
@@ -131,7 +131,7 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
     return Launches((launch,))
 
 
-def _panel(work: Work, tile: RegisterTile, tiles: int) -> tuple[int, int]:
+def _panel(work: SeparableWork, tile: RegisterTile, tiles: int) -> tuple[int, int]:
     """Return the elements in front of a panel's first pixel, and those of a channel: whole cache lines, and odd ones.
 
     Rows of results are stored whole: up to one row lies in front, and up to one row and a vector after the last pixel.
@@ -152,7 +152,7 @@ def _prologue_defines(prologue: Epilogue | None) -> dict[str, str]:
     }
 
 
-def _split(work: Work, problem: SeparableProblem, planner: Planner) -> tuple[RegisterTile, int]:
+def _split(work: SeparableWork, problem: SeparableProblem, planner: Planner) -> tuple[RegisterTile, int]:
     """Choose the tile and the tiles of a block whose longest thread is estimated shortest.
 
     Raises
@@ -175,13 +175,13 @@ def _split(work: Work, problem: SeparableProblem, planner: Planner) -> tuple[Reg
     return tile, tiles
 
 
-def _row_cycles(work: Work) -> float:
+def _row_cycles(work: SeparableWork) -> float:
     """Estimate the cycles for a row of depthwise sums."""
     vectors = ceil_div(work.width.size, work.lanes)
     return vectors * (work.height.taps * work.width.taps * COSTS["tap"] + COSTS["sum"])
 
 
-def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
+def _cycles(work: SeparableWork, tile: RegisterTile, tiles: int, workers: int) -> float:
     """Estimate the cycles of the longest thread."""
     pixels = tiles * tile.columns
     lines = round_up(ceil_div(pixels, work.width.size) + (pixels % work.width.size > 0), work.rows(pixels))
@@ -195,7 +195,7 @@ def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
     return turns(ceil_div(work.pixels, pixels), workers) * item
 
 
-def _cycles_of_layers(work: Work, problem: SeparableProblem, planner: Planner) -> float:
+def _cycles_of_layers(work: SeparableWork, problem: SeparableProblem, planner: Planner) -> float:
     """Estimate the cycles of the longest threads of the two layers, with the launch that one kernel saves."""
     workers = planner.device.compute_units
     sums = work.batch * work.channels * work.height.size * _row_cycles(work) / workers

@@ -31,7 +31,7 @@ class Blocking:
 
 
 @dataclass(frozen=True)
-class Work:
+class ProductWork:
     """One grid's product, as far as its blocking depends on it: row tiles, channels, groups, bytes of an element.
 
     `keep` says whether sums are kept in arithmetic precision between the parts of a panel; `late`, whether something
@@ -95,7 +95,7 @@ class Work:
         return tile.rows * tile.columns
 
 
-def _blockings(work: Work, tile: RegisterTile, local_memory: int, panel_bytes: int) -> Iterator[Blocking]:
+def _blockings(work: ProductWork, tile: RegisterTile, local_memory: int, panel_bytes: int) -> Iterator[Blocking]:
     size, m_tiles = work.size, work.m_tiles
     row_size = work.row_size(tile)
     for tiles in range(1, 9):
@@ -116,7 +116,9 @@ def _blockings(work: Work, tile: RegisterTile, local_memory: int, panel_bytes: i
             yield Blocking(tiles, row_tiles, part, (panel, scratch, run_bytes, kept))
 
 
-def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: int = 0) -> list[tuple[float, Blocking]]:
+def blockings(
+    work: ProductWork, tile: RegisterTile, device: DeviceInfo, panel_bytes: int = 0
+) -> list[tuple[float, Blocking]]:
     """Return the splits that fit local memory, the one whose longest thread is estimated shortest first.
 
     The estimate is in cycles of a core with two vector FMAs a cycle.
@@ -137,7 +139,7 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
     return [(cost, b) for cost, _, _, b in sorted(found, key=lambda entry: (entry[0], entry[1], -entry[2]))]
 
 
-def _item_cycles(work: Work, tile: RegisterTile, b: Blocking, tiles: float) -> float:
+def _item_cycles(work: ProductWork, tile: RegisterTile, b: Blocking, tiles: float) -> float:
     """Estimate the cycles of an item of work with so many tiles of pixels."""
     parts = ceil_div(work.rows, b.part)
     panel = work.row_size(tile) * work.rows / tile.lanes * tiles * COSTS["fill"] + COSTS["tile"] * b.tiles
@@ -148,7 +150,7 @@ def _item_cycles(work: Work, tile: RegisterTile, b: Blocking, tiles: float) -> f
     return panel * visible + b.row_tiles * (weights + tiles * (products + parts * work.sums * work.part_cost))
 
 
-def _last_tiles(work: Work, tile: RegisterTile, tiles: int) -> float:
+def _last_tiles(work: ProductWork, tile: RegisterTile, tiles: int) -> float:
     """Estimate in how many tiles' time the last block of pixels is multiplied, if its last tile has one vector of them.
 
     Products in place compute that vector alone. All other blocks count as whole.
@@ -159,7 +161,7 @@ def _last_tiles(work: Work, tile: RegisterTile, tiles: int) -> float:
     return whole + min(COSTS["tail"] / tile.vectors, 1)
 
 
-def choose_blocking(work: Work, tile: RegisterTile, device: DeviceInfo) -> tuple[float, Blocking]:
+def choose_blocking(work: ProductWork, tile: RegisterTile, device: DeviceInfo) -> tuple[float, Blocking]:
     """Choose the split whose longest thread is estimated shortest; return that estimate, too.
 
     Raises

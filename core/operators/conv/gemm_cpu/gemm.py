@@ -16,7 +16,7 @@ import numpy as np
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET, WEIGHT_STRIDES
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
-from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, Work, blockings, choose_blocking
+from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, blockings, choose_blocking
 from clgraft.core.operators.conv.grid import (
     Grid,
     backward_data_grids,
@@ -211,10 +211,10 @@ class GemmBuilder:
             self.channels, self.outputs, self.weight_strides = outputs, inputs, strides[::-1]
         self.row_tiles = ceil_div(self.outputs, self.tile.rows)
 
-    def work(self) -> Work:
+    def work(self) -> ProductWork:
         """Describe the product for the choice of its blocking."""
         keep, late = self.problem.dtype == "float16", self.epilogue is not None
-        return Work(self.grid, self.row_tiles, self.channels, self.problem.groups, self.size, keep, late)
+        return ProductWork(self.grid, self.row_tiles, self.channels, self.problem.groups, self.size, keep, late)
 
     def product(self) -> _Product:
         """Choose the blocking, or take it from the settings."""

@@ -9,7 +9,7 @@ from math import gcd, prod
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_TAPS, TAPS
-from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, Work, choose_blocking
+from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, choose_blocking
 from clgraft.core.operators.conv.grid import Grid, shared_data_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
@@ -29,7 +29,7 @@ ROWS = ({4: 6, 3: 8, 2: 8, 1: 8}, {3: 4, 2: 4, 1: 4})
 
 
 @dataclass(frozen=True)
-class PhaseWork(Work):
+class PhaseWork(ProductWork):
     """The products of all phases; parts of their panel are whole channels.
 
     Attributes
