@@ -10,7 +10,7 @@ from clgraft.core import html
 
 @dataclass(frozen=True)
 class Row:
-    """One operator of the model; `graft` is empty if it was left alone, and `reason` then says why."""
+    """One operator of the model; `graft` is the ``ocl_*`` operator in its place, or empty: then `reason` says why."""
 
     name: str
     operator: str

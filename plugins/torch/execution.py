@@ -64,7 +64,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class _Program:
+class _RegionProgram:
     """A region for given shapes: its compiled graph, and how its results become tensors.
 
     Attributes
@@ -135,7 +135,7 @@ class RegionModule(torch.nn.Module):
         self._lock = threading.Lock()
         self._number = next(NUMBERS)
         self._contents: dict[int, tuple[Any, int]] = {}  # lasting argument -> what tells its contents, and their number
-        self._programs: OrderedDict[Any, _Program | None] = OrderedDict()
+        self._programs: OrderedDict[Any, _RegionProgram | None] = OrderedDict()
         self._changes = 0  # how often lasting arguments changed that were constants
 
     def forward(self, *arguments: Any) -> Any:
@@ -146,7 +146,7 @@ class RegionModule(torch.nn.Module):
             return self.module(*map(fetch, arguments))
         return self._run(program, arguments)
 
-    def _program(self, arguments: Sequence[Any]) -> _Program | None:
+    def _program(self, arguments: Sequence[Any]) -> _RegionProgram | None:
         """Return the program for these arguments; None if PyTorch computes the region."""
         key = tuple((a.shape, a.dtype, order_of(a)) if isinstance(a, torch.Tensor) else a for a in arguments)
         program = self._programs.get(key)
@@ -172,7 +172,7 @@ class RegionModule(torch.nn.Module):
         name = self.again.get(place, f"in{place}_{self._number}")
         return f"{name}_{value.numel()}_{DTYPES[value.dtype]}"
 
-    def _compiled(self, arguments: Sequence[Any], contents: tuple[Any, ...]) -> _Program | None:
+    def _compiled(self, arguments: Sequence[Any], contents: tuple[Any, ...]) -> _RegionProgram | None:
         """Return a program and note what runs on the device; without one, warn."""
         try:
             program = self._compile(arguments, contents)
@@ -208,7 +208,7 @@ class RegionModule(torch.nn.Module):
                 raise NotLowered(f"[torch] got {node.op} {node.target}, expected a call")
         raise NotLowered("[torch] got a region without results, expected some")
 
-    def _compile(self, arguments: Sequence[Any], contents: tuple[Any, ...] = ()) -> _Program:
+    def _compile(self, arguments: Sequence[Any], contents: tuple[Any, ...] = ()) -> _RegionProgram:
         build = Builder()
         inputs, results = self._lower(build, arguments, contents)
         single = not isinstance(results, (tuple, list))
@@ -235,9 +235,9 @@ class RegionModule(torch.nn.Module):
         binding = Binding(self._context, compiled, wanted, stays) if outputs else None
         told = [(name, place) for name, place in wanted.items() if place in self._lasting or place in self.again]
         plain = tuple(isinstance(operand, Operand) and operand.contiguous for operand in operands)
-        return _Program(binding, inputs, told, build.constants, single, operands, plain, stays, contents)
+        return _RegionProgram(binding, inputs, told, build.constants, single, operands, plain, stays, contents)
 
-    def _run(self, program: _Program, arguments: Sequence[Any]) -> Any:
+    def _run(self, program: _RegionProgram, arguments: Sequence[Any]) -> Any:
         made: Mapping[str, torch.Tensor] = {}
         if program.binding is not None:
             copies = None if self.pair is None else self.pair.copies
@@ -258,7 +258,7 @@ class RegionModule(torch.nn.Module):
 
     @staticmethod
     def _base(
-        program: _Program, operand: Operand, made: Mapping[str, torch.Tensor], arguments: Sequence[Any]
+        program: _RegionProgram, operand: Operand, made: Mapping[str, torch.Tensor], arguments: Sequence[Any]
     ) -> torch.Tensor:
         """Return the tensor that has the elements of a result."""
         if operand.name in made:
@@ -268,7 +268,7 @@ class RegionModule(torch.nn.Module):
         tensor: torch.Tensor = fetch(arguments[program.places[operand.name]])
         return in_memory(tensor)
 
-    def _versions(self, program: _Program, arguments: Sequence[Any]) -> dict[str, int]:
+    def _versions(self, program: _RegionProgram, arguments: Sequence[Any]) -> dict[str, int]:
         """Return a number for the contents of each argument that lasts, or that the other pass reads."""
         versions = {}
         pair = self.pair

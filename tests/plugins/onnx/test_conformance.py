@@ -23,7 +23,7 @@ refused: dict[str, str] = {}
 passed: set[str] = set()
 
 
-class Recorder(ClgraftBackend):
+class RecordingBackend(ClgraftBackend):
     """Notes which models are refused."""
 
     @classmethod
@@ -40,7 +40,7 @@ def node_tests() -> tuple[type[unittest.TestCase], dict[str, bool]]:
     """Return the test case, and for each test's name whether its model takes or gives real numbers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the data's own overflows
-        tests = BackendTest(Recorder, __name__)
+        tests = BackendTest(RecordingBackend, __name__)
     case = tests.test_cases["OnnxBackendNodeModelTest"]
     from onnx.backend.test.loader import load_model_tests
 
