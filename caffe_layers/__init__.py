@@ -16,6 +16,7 @@ LAYERS = {
     "OclInnerProduct": "inner_product",
     "OclBatchNorm": "batch_norm",
     "OclPooling": "pooling",
+    "OclAdaptiveMaxPooling": "pooling",
     "OclScale": "affine",
     "OclBias": "affine",
     "OclReLU": "activation",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clgraft.caffe_layers import LAYERS
-from clgraft.caffe_layers.swap.rules import VIEWS
+from clgraft.caffe_layers.swap.rules import OWN, VIEWS
 from clgraft.core.errors import ProblemError
 
 # types of Caffe's forks whose class has another name
@@ -12,7 +12,7 @@ CLASSES = {"DepthwiseConvolution": "OclDepthwiseConvolution", "ConvolutionDepthw
 
 def types() -> list[tuple[str, str, bool]]:
     """Return Caffe's types with ours, and whether ours may take their place in any net, outside of regions too."""
-    ours = {name[len("Ocl") :]: name for name in LAYERS if name != "OclPointwise"}
+    ours = {name[len("Ocl") :]: name for name in LAYERS if name not in OWN}
     ours.update(CLASSES)
     return [(kind, name, kind not in VIEWS) for kind, name in ours.items()]
 
@@ -20,6 +20,6 @@ def types() -> list[tuple[str, str, bool]]:
 def class_name(kind: str) -> str:
     """Return the name of the class for one of Caffe's types, or for one of ours."""
     name = kind if kind.startswith("Ocl") else CLASSES.get(kind, f"Ocl{kind}")
-    if name not in LAYERS or name == "OclPointwise":
+    if name not in LAYERS or name in OWN:
         raise ProblemError(f"[caffe] got type {kind!r}, expected one that clgraft has a layer for")
     return name

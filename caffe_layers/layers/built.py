@@ -222,5 +222,5 @@ class BuiltLayer(OclLayer):
         """Return memory of the layer's own by its name and size; it has the first shape that was asked for."""
         key = (name, math.prod(shape))
         if key not in self._arrays:
-            self._arrays[key] = self.array(tuple(shape), np.uint8 if dtype == "uint8" else None)
+            self._arrays[key] = self.array(tuple(shape), None if dtype.startswith("float") else np.dtype(dtype))
         return self._arrays[key]

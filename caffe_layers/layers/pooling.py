@@ -1,10 +1,14 @@
-"""Pooling layer: maxima and averages of windows, by Caffe's rules for the last window and for the divisor."""
+"""Pooling layers: windows by Caffe's rules for the last one and for the divisor, and windows of adapted sizes."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
 from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.prototxt.marks import without_marks
+from clgraft.core.errors import ProblemError
 from clgraft.core.nn import pooling
 from clgraft.core.nn.builder import Build
 
@@ -76,3 +80,29 @@ class OclPooling(BuiltLayer):
         problem = pooling.pool_problem(x, self.operator, kernel, self.stride, self.pad, (), self.rounding)
         (y,) = build.add(problem, x)
         return (y,) if self.top_count == 1 else (y, pooling.places(build, problem, x, y))
+
+
+class OclAdaptiveMaxPooling(BuiltLayer):
+    """Maxima of as many windows as wanted, for bottoms of any size; windows begin and end where PyTorch's do.
+
+    `param_str` is JSON, ``{"output_size": [3, 2]}``: the windows of each of one to three spatial axes. A second top
+    gets the mask, as that of `OclPooling`.
+    """
+
+    word: ClassVar[str] = "adaptive_pooling"
+    tops: ClassVar[tuple] = (1, 2)
+    may_be_in_place: ClassVar[bool] = False
+    keeps_tops: ClassVar[bool] = True
+
+    def read(self, text: str) -> None:
+        self.parameters = schema.parse_layer("")
+        try:
+            given = json.loads(without_marks(text))
+            self.parameters.name = str(given.get("name", ""))
+            self.sizes = tuple(int(size) for size in given["output_size"])
+        except (ValueError, TypeError, KeyError, AttributeError):
+            expected = 'JSON such as {"output_size": [3, 2]}'
+            raise ProblemError(f"[{self.word}] got param_str {text!r}, expected {expected}") from None
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+        return pooling.adaptive_max_pool(build, bottoms[0], self.sizes, indices=self.top_count > 1)

@@ -37,5 +37,5 @@ def buffer(array: Any, mode: int = core.OVERWRITE) -> core.Buffer:
     """Return the buffer of an array's memory, as plans take it."""
     if type(array) is Memory:
         return array.buffer(mode)
-    dtype = "uint8" if array.dtype == np.uint8 else "float32"  # blobs of Caffe's are float32
+    dtype = "float32" if array.dtype.kind == "f" else str(array.dtype)  # blobs of Caffe's are float32
     return core.Buffer(array.__array_interface__["data"][0], array.nbytes, dtype, mode)

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
 from clgraft.caffe_layers.prototxt.marks import FORCED, REGION
-from clgraft.caffe_layers.swap.rules import MODULE, OURS, Rule, SwapError
+from clgraft.caffe_layers.swap.rules import MODULE, OURS, OWN, Rule, SwapError
 
-EXPRESSION = "OclPointwise"
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
 TRUE, FALSE = ("true", "t", "1", "True"), ("false", "f", "0", "False")
 _STATISTICS = 3  # number of blobs of a batch norm
@@ -102,16 +101,16 @@ def swap_layer(
 
 
 def expression_of(layer: Message) -> Scalar | None:
-    """Return the text of an `OclPointwise` layer, whose `param_str` is the user's own; None for other layers."""
+    """Return the text of a layer whose `param_str` is the user's own, such as an `OclPointwise`; None for others."""
     for parameters in layer.messages("python_param"):
-        if parameters.text("module") == MODULE and parameters.text("layer") == EXPRESSION:
+        if parameters.text("module") == MODULE and parameters.text("layer") in OWN:
             texts = [value for value in parameters.values("param_str") if isinstance(value, Scalar)]
             return texts[-1] if texts else None
     return None
 
 
 def mark_expression(layer: Message, edits: Edits, marks: Sequence[str]) -> None:
-    """Add the marks of regions to the text of an `OclPointwise` layer, as one more string literal."""
+    """Add the marks of regions to the user's own text of a layer, as one more string literal."""
     expression = expression_of(layer)
     if expression is not None and marks:
         edits.insert(expression.end, " " + quote("".join(f"\n{line}" for line in marks)))
@@ -147,7 +146,7 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     holder, parameters = holders[0], holders[0].values[0]
     if parameters.text("module") != MODULE:
         return None
-    if parameters.text("layer") == EXPRESSION:  # a user's own expression: never was a layer of Caffe's
+    if parameters.text("layer") in OWN:  # never was a layer of Caffe's
         _restore_expression(layer, edits)
         return None
     inner = Document(parameters.text("param_str"))

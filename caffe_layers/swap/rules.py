@@ -78,6 +78,7 @@ VIEWS = {
 }
 NO_COUNTERPART = "no OpenCL counterpart"
 
+OWN = ("OclPointwise", "OclAdaptiveMaxPooling")  # no types of Caffe's: their param_str is the user's own
 OURS = frozenset(rule.layer for rule in (*RULES.values(), *VIEWS.values()))
 
 

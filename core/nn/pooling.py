@@ -1,12 +1,16 @@
-"""Pooling over windows, over whole images, and over windows with holes; how windows are padded and counted."""
+"""Pooling over windows, over whole images, over windows with holes and windows of adapted sizes; padding and counts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.shapes import cut, padded
+from clgraft.core.operators.cumulative import CumulativeProblem
+from clgraft.core.operators.indexing import GatherProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.pooling import PoolProblem
 from clgraft.core.problem import ceil_div
@@ -16,6 +20,7 @@ Sizes = Sequence[int]
 ROOTS = {"lp1": "x0", "lp2": "sqrt(x0)", "lp3": "cbrt(x0)"}
 POWERS = {"lp2": "{0} * {0}", "lp3": "{0} * {0} * {0}"}
 AT_ONCE = 8  # elements of a window with holes that one problem reads
+EXACT = 2**24  # whole numbers up to it are float32
 
 
 def pool(
@@ -230,3 +235,120 @@ def _folded(build: Build, values: Sequence[Tensor], operator: str) -> Tensor:
         (total,) = build.pointwise(f"y0 = {text};", some)
     assert total is not None
     return total
+
+
+def adaptive_max_pool(build: Build, x: Tensor, sizes: Sizes, *, indices: bool = False) -> tuple[Tensor, ...]:
+    """Return the maxima of windows that share an image out, and with `indices` where in its plane each one stands.
+
+    Window i of an axis begins at floor(i * in / out) and ends in front of ceil((i + 1) * in / out), as PyTorch has it.
+    Where each of them has in / out elements this is `pool`, otherwise `pool` of a copy with the windows side by side.
+
+    Parameters
+    ----------
+    x : Tensor
+        (n, c, ...) of one to three spatial axes.
+    sizes : sequence of int
+        Number of windows of each axis.
+    indices : bool
+        Whether the places are wanted, as numbers (of float32 for float16); -1 where a window holds nothing.
+
+    Raises
+    ------
+    ProblemError
+        If there is no window, or one of more than 4096 of different sizes.
+    """
+    windows, problem, _ = _side_by_side(build, x, sizes)
+    (y,) = build.add(problem, windows)
+    return (y, _indices(build, problem, windows, y, x.shape[2:])) if indices else (y,)
+
+
+def adaptive_max_pool_gradient(build: Build, dy: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient of `adaptive_max_pool`, which goes to the first maximum of each window."""
+    windows, problem, moved = _side_by_side(build, x, y.shape[2:])
+    (dx,) = build.add(problem.with_direction("backward"), windows, y, dy)
+    for gather, index in reversed(moved):
+        (gradient,) = gather.gradients()
+        (dx,) = build.add(gradient.problem, index, dx)
+    return build.reshape(dx, x.shape)
+
+
+def _side_by_side(
+    build: Build, x: Tensor, sizes: Sizes
+) -> tuple[Tensor, PoolProblem, list[tuple[GatherProblem, Tensor]]]:
+    """Return x with its windows side by side, their pooling, and what was read by which index.
+
+    Windows that are shorter than others repeat their last element, which changes neither a maximum nor the first one.
+    """
+    if len(sizes) != x.ndim - 2 or min(sizes) < 1:
+        raise ProblemError(f"[pool] got output_size {tuple(sizes)}, expected {x.ndim - 2} numbers from 1")
+    kernel, moved = [], []
+    for axis, (size, count) in enumerate(zip(x.shape[2:], sizes), 2):
+        taps = max(ceil_div((i + 1) * size, count) - i * size // count for i in range(count))
+        kernel.append(taps)
+        if size % count:
+            outer, inner = x.shape[:axis], x.shape[axis + 1 :]
+            gather = GatherProblem(math.prod(outer), size, math.prod(inner), count * taps, dtype=x.dtype)
+            index = _read_places(build, size, count, taps)
+            x = build.reshape(build.add(gather, x, index)[0], (*outer, count * taps, *inner))
+            moved.append((gather, index))
+    return x, pool_problem(x, "max", kernel, kernel), moved
+
+
+def _read_places(build: Build, size: int, count: int, taps: int) -> Tensor:
+    """Return the index that reads the windows of an axis one after the other."""
+    if count**2 > EXACT:
+        raise ProblemError(f"[pool] got output_size {count} for {size}, expected a divisor or at most {EXACT**0.5:.0f}")
+    ones = build.filled((count * taps,), 1.0)
+    (numbers,) = build.add(CumulativeProblem("sum", 1, count * taps, 1, exclusive=True), ones)
+    (index,) = build.pointwise(f"{_origin('x0', size, count, taps)} y0 = x0_at;", [numbers])
+    return build.reshape(build.cast(index, "int32"), (count * taps,))
+
+
+def _indices(build: Build, problem: PoolProblem, windows: Tensor, y: Tensor, size: Sizes) -> Tensor:
+    """Return where in its plane of a size each maximum stands, from where it stands among the windows."""
+    if windows.dtype == "float16":  # which counts to 2048
+        windows, y, problem = (
+            build.cast(windows, "float32"),
+            build.cast(y, "float32"),
+            replace(problem, dtype="float32"),
+        )
+    found = places(build, problem, windows, y)
+    if tuple(size) == problem.in_size:
+        return found
+    texts, rest, stride, total = [], "x0", 1, "0"
+    for axis in reversed(range(len(size))):
+        texts.append(_divided_text(f"a{axis}", rest, problem.in_size[axis]))
+        texts.append(_origin(f"a{axis}_rest", size[axis], problem.out_size[axis], problem.kernel[axis]))
+        total += f" + a{axis}_rest_at * {stride}"
+        rest, stride = f"a{axis}", stride * size[axis]
+    (index,) = build.pointwise(f"{' '.join(texts)} y0 = x0 < 0 ? -1 : {total};", [found])
+    return build.without_gradient(index)
+
+
+def _origin(name: str, size: int, count: int, taps: int) -> str:
+    """Return statements that set `name`_at to the element that a place among the windows of an axis repeats."""
+    if size % count == 0:
+        return f"real {name}_at = {name};"
+    whole, left = divmod(size, count)
+    window = f"{name}_w"
+    return " ".join(
+        (
+            _divided_text(window, name, taps),
+            _divided_text(f"{name}_first", f"({window} * {left})", count),
+            _divided_text(f"{name}_last", f"({window} * {left} + {left - 1})", count),
+            f"real {name}_at = {window} * {whole} + fmin({name}_first + {window}_rest, {name}_last + {whole});",
+        )
+    )
+
+
+def _divided_text(name: str, number: str, divisor: int) -> str:
+    """Return statements that set `name` to the quotient of whole numbers and `name`_rest to what is left.
+
+    They are exact even where a device rounds quotients coarsely.
+    """
+    rest = f"({number} - {name}_near * {divisor})"
+    return (
+        f"real {name}_near = floor({number} / {divisor});"
+        f" real {name} = {name}_near + ({rest} < 0 ? -1 : {rest} < {divisor} ? 0 : 1);"
+        f" real {name}_rest = {number} - {name} * {divisor};"
+    )

@@ -1,4 +1,4 @@
-"""Pooling, with the attributes of MXNet's Pooling."""
+"""Pooling, with the attributes of MXNet's Pooling, and adaptive pooling, which MXNet lacks."""
 
 from __future__ import annotations
 
@@ -117,3 +117,39 @@ class Pooling(Operator):
             count_padding=self.count_include_pad,
             channels_last=self.channels_last,
         )
+
+
+@register
+@dataclass(frozen=True)
+class AdaptiveMaxPooling(Operator):
+    """``ocl_adaptive_max_pooling``: data (N, C, spatial...) of 1 to 3 spatial axes -> output, indices.
+
+    The indices are where in their planes the maxima stand, as numbers of the data's type, without a gradient.
+
+    Parameters
+    ----------
+    output_size : tuple of 1 to 3 numbers
+        Number of windows of each axis; they begin and end where PyTorch's do.
+    """
+
+    op_type: ClassVar[str] = "ocl_adaptive_max_pooling"
+    outputs: ClassVar[tuple[str, ...]] = ("output", "indices")  # type: ignore[misc]
+    backward_reads_outputs: ClassVar[bool] = True
+
+    output_size: Shape
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> AdaptiveMaxPooling:
+        return cls(attributes.sizes("output_size", low=1))
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        (data,) = shapes
+        if data is None:
+            return None
+        if not 3 <= len(data) <= 5 or len(data) != len(self.output_size) + 2:
+            raise self.error("data", f"of shape {data}", f"3 to 5 axes, for output_size {self.output_size}")
+        return [data], self.built([data]), []
+
+    def build(self, build: Build, data: Tensor) -> tuple[Tensor, ...]:
+        output, indices = pooling.adaptive_max_pool(build, data, self.output_size, indices=True)
+        return output, build.without_gradient(build.cast(indices, data.dtype))

@@ -17,7 +17,7 @@ from clgraft.plugins.onnx import operators
 from clgraft.plugins.onnx.errors import OnnxError, UnsupportedError
 from clgraft.plugins.onnx.functions import inlined
 from clgraft.plugins.onnx.limits import Budget, Limits, limits
-from clgraft.plugins.onnx.nodes import in_default_domain, lowering_of
+from clgraft.plugins.onnx.nodes import in_default_domain, lowering_of, operator_name
 from clgraft.plugins.onnx.tensors import EXTERNAL, Reader, dense_bytes, first_line, graphs
 from clgraft.plugins.onnx.values import DTYPES, fault_of
 
@@ -166,8 +166,8 @@ def _expect_supported(graph: onnx.GraphProto) -> None:
     missing = []
     for inside in graphs(graph):
         for node in inside.node:
-            operator = node.op_type if in_default_domain(node) else f"{node.domain}.{node.op_type}"
-            if not in_default_domain(node) or lowering_of(operator) is None:
+            operator = operator_name(node)
+            if lowering_of(operator) is None:
                 missing.append(f"{operator} {node.name or next(iter(node.output), '')!r}")
     if missing:
         raise UnsupportedError(missing)

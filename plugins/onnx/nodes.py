@@ -20,6 +20,11 @@ def in_default_domain(proto: onnx.NodeProto) -> bool:
     return proto.domain in DEFAULT_DOMAINS
 
 
+def operator_name(proto: onnx.NodeProto) -> str:
+    """Return the name of a node's operator, after its domain unless it is one of ONNX's own."""
+    return proto.op_type if in_default_domain(proto) else f"{proto.domain}.{proto.op_type}"
+
+
 @dataclass(frozen=True)
 class OnnxNode:
     """One node.
@@ -36,8 +41,8 @@ class OnnxNode:
 
     @property
     def operator(self) -> str:
-        """The operator's name."""
-        return str(self.proto.op_type)
+        """The operator's name, after its domain unless it is one of ONNX's own."""
+        return operator_name(self.proto)
 
     @property
     def inputs(self) -> tuple[str, ...]:

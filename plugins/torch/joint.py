@@ -7,25 +7,35 @@ import operator
 import torch
 from torch.fx import GraphModule, Node
 
-from clgraft.plugins.torch.operators import max_pool_backward
+from clgraft.plugins.torch.operators import adaptive_max_pool_backward, max_pool_backward
 
 aten = torch.ops.aten
+
+FORWARD = {  # gradients that read indices -> what computes these, and ours that reads the maxima
+    aten.max_pool2d_with_indices_backward.default: (aten.max_pool2d_with_indices.default, max_pool_backward),
+    aten.adaptive_max_pool2d_backward.default: (aten.adaptive_max_pool2d.default, adaptive_max_pool_backward),
+    aten.adaptive_max_pool3d_backward.default: (aten.adaptive_max_pool3d.default, adaptive_max_pool_backward),
+}
 
 
 def read_maxima(joint: GraphModule) -> None:
     """Let gradients of max pooling read the maxima instead of their indices, which then are never computed."""
     for node in list(joint.graph.nodes):
-        if node.target is not aten.max_pool2d_with_indices_backward.default:
+        if node.target not in FORWARD:
             continue
-        dy, x, kernel, stride, pad, dilate, ceil, indices = node.args
+        forward, backward = FORWARD[node.target]
+        dy, x, *words, indices = node.args
         pool = indices.args[0] if isinstance(indices, Node) and indices.target is operator.getitem else None
-        if not isinstance(pool, Node) or pool.target is not aten.max_pool2d_with_indices.default:
+        if not isinstance(pool, Node) or pool.target is not forward:
             continue
         y = _first(joint, pool)
+        if backward is max_pool_backward:
+            kernel, stride, *more = words
+            words = [kernel, stride or kernel, *more]
+        else:
+            words = [pool.args[1]]
         with joint.graph.inserting_before(node):
-            changed = joint.graph.call_function(
-                max_pool_backward, (dy, x, y, kernel, stride or kernel, pad, dilate, ceil)
-            )
+            changed = joint.graph.call_function(backward, (dy, x, y, *words))
         changed.meta = dict(node.meta)
         node.replace_all_uses_with(changed)
         joint.graph.erase_node(node)

@@ -42,6 +42,24 @@ def _(
 max_pool_backward = torch.ops.clgraft.max_pool2d_backward.default
 
 
+@torch.library.custom_op("clgraft::adaptive_max_pool_backward", mutates_args=())
+def _adaptive_max_pool_backward(
+    dy: torch.Tensor, x: torch.Tensor, y: torch.Tensor, size: Sequence[int]
+) -> torch.Tensor:
+    """Compute the gradient of maxima at a given number of places from the maxima instead of their indices."""
+    name = f"adaptive_max_pool{len(size)}d"
+    _, indices = getattr(torch.ops.aten, name)(x, size)
+    return getattr(torch.ops.aten, f"{name}_backward")(dy, x, indices).contiguous()  # type: ignore[no-any-return]
+
+
+@_adaptive_max_pool_backward.register_fake
+def _(dy: torch.Tensor, x: torch.Tensor, y: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
+adaptive_max_pool_backward = torch.ops.clgraft.adaptive_max_pool_backward.default
+
+
 _NAMES = {"nearest": "upsample_nearest", "nearest-exact": "_upsample_nearest_exact"}
 _LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 

@@ -10,6 +10,7 @@ from clgraft.caffe_layers.swap import swap_net
 
 caffe = pytest.importorskip("caffe")
 
+from tests.adapted_windows import adapted
 from tests.caffe_layers.caffe_nets import TEST, compare, gradients, inputs, layer, load
 
 WINDOWS = {
@@ -187,3 +188,47 @@ def test_swap_leaves_what_has_no_counterpart():
         swapped, report = swap_net(text)
         assert swapped == text and reason in report.left[0].reason
     assert schema.parse_layer("pooling_param { pool: STOCHASTIC }").pooling_param.pool == 2
+
+
+def adaptive(text: str, tops: str) -> str:
+    """Return an OclAdaptiveMaxPooling layer."""
+    return (
+        f'layer {{ name: "op" type: "Python" bottom: "x" {tops} python_param {{ module: "clgraft.caffe_layers" '
+        f"layer: 'OclAdaptiveMaxPooling' param_str: '{text}' }} }}\nforce_backward: true\n"
+    )
+
+
+@pytest.mark.parametrize("tops", ['top: "y"', 'top: "y" top: "mask"'], ids=["alone", "with the mask"])
+@pytest.mark.parametrize(("size", "sizes"), [((7,), (3,)), ((9, 7), (4, 5)), ((6, 4), (3, 2)), ((4, 3, 5), (3, 2, 4))])
+def test_adaptive_pooling(size, sizes, tops):
+    random = np.random.default_rng(1)
+    x = random.integers(-3, 4, (2, 3, *size)).astype(np.float32)
+    y, index = adapted(x, sizes)
+    dy = random.integers(1, 9, y.shape).astype(np.float32)
+    expected = np.zeros((6, x[0, 0].size), np.float32)
+    for plane, at, value in zip(expected, index.reshape(6, -1), dy.reshape(6, -1)):
+        np.add.at(plane, at, value)
+    net = load(inputs({"x": x.shape}) + adaptive(f'{{"output_size": {list(sizes)}}}', tops))
+    for _ in range(2):
+        got = gradients(net, {"x": x}, {"y": dy})
+        np.testing.assert_array_equal(got["y data"], y)
+        np.testing.assert_array_equal(got["x diff"], expected.reshape(x.shape))
+    if "mask" in tops:
+        np.testing.assert_array_equal(net.blobs["mask"].data, index)
+
+
+def test_adaptive_pooling_of_bottoms_that_change_their_size():
+    net = load(inputs({"x": (1, 2, 5, 5)}) + adaptive('{"output_size": [3, 2]}', 'top: "y"'))
+    for size in ((5, 5), (6, 4), (9, 7), (5, 5)):
+        x = np.random.default_rng(1).integers(-3, 4, (1, 2, *size)).astype(np.float32)
+        net.blobs["x"].reshape(*x.shape)
+        net.blobs["x"].data[...] = x
+        np.testing.assert_array_equal(net.forward()["y"], adapted(x, (3, 2))[0])
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[3, 2]", '{"output_size": 3}'])
+def test_adaptive_pooling_says_what_it_expects(text):
+    from clgraft.caffe_layers import layer_class
+
+    with pytest.raises(ValueError, match="expected JSON such as"):
+        layer_class("OclAdaptiveMaxPooling")().read(text)

@@ -13,7 +13,7 @@ import pytest
 caffe = pytest.importorskip("caffe")
 
 from clgraft import core
-from clgraft.caffe_layers.swap import swap_net
+from clgraft.caffe_layers.swap import swap_back, swap_net
 from clgraft.core.errors import ProblemError
 from tests.caffe_layers.caffe_nets import TEST, TRAIN, inputs, layer, load
 
@@ -189,6 +189,21 @@ def test_expressions_are_part_of_regions():
     (region,) = {layer.member.region for layer in sides[1].layers if getattr(layer, "member", None)}
     assert [type(member.layer).__name__ for member in region.members].count("OclPointwise") == 2
     expect_equal(sides, shown=("loss",))
+
+
+def test_adaptive_pooling_is_part_of_regions():
+    pool = expression("p", "t", "p", {"output_size": [3, 2]}).replace("OclPointwise", "OclAdaptiveMaxPooling")
+    text = (
+        inputs({"data": (3, 2, 7, 5), "label": (3,)}) + op("TanH", "t", "data") + pool
+        + op("InnerProduct", "fc", "p", parameters=DENSE) + op("SoftmaxWithLoss", "loss", "fc label")
+        + "force_backward: true"
+    )  # fmt: skip
+    sides = nets(text)
+    (region,) = {layer.member.region for layer in sides[1].layers if getattr(layer, "member", None)}
+    assert "OclAdaptiveMaxPooling" in [type(member.layer).__name__ for member in region.members]
+    expect_equal(sides, shown=("loss",))
+    swapped = swap_net(text, regions=True)[0]
+    assert swap_back(swapped)[0] == text
 
 
 @pytest.mark.parametrize(

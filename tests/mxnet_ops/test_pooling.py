@@ -9,6 +9,7 @@ from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
+from tests.adapted_windows import adapted
 from tests.mxnet_ops.operator_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
 from tests.problem_sets import problem_lines
 
@@ -213,3 +214,31 @@ def test_wrong_shapes_are_named(shape, keys, part):
     with pytest.raises(core.ProblemError) as caught:
         mx.nd.Custom(mx.nd.zeros(shape), op_type="ocl_pooling", **keys)
     assert "[ocl_pooling]" in str(caught.value) and part in str(caught.value)
+
+
+def adaptive(sizes) -> mx.sym.Symbol:
+    return mx.sym.Custom(mx.sym.var("data"), op_type="ocl_adaptive_max_pooling", output_size=sizes, name="p")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(("size", "sizes"), [((7,), (3,)), ((9, 7), (4, 5)), ((6, 4), (3, 2)), ((4, 3, 5), (3, 2, 4))])
+def test_adaptive_pooling(size, sizes, dtype, rng):
+    arrays = values(rng, (2, 3, *size), dtype=dtype)
+    y, index = adapted(arrays["data"], sizes)
+    dy = rng.integers(1, 9, y.shape).astype(dtype)
+    expected = np.zeros((6, int(np.prod(size))), dtype)
+    for plane, at, value in zip(expected, index.reshape(6, -1), dy.reshape(6, -1)):
+        np.add.at(plane, at, value)
+    got = evaluate(adaptive(sizes), arrays, [dy, np.full_like(dy, np.nan)])  # nothing comes in through the indices
+    for one, right in zip((*got.outputs, got.gradients["data"]), (y, index, expected)):
+        assert one.dtype == dtype
+        np.testing.assert_array_equal(one, right.reshape(one.shape))
+
+
+def test_numeric_gradients_of_adaptive_pooling(rng):
+    numeric_gradients(adaptive((4, 3))[0], {"data": rng.random((2, 3, 6, 7))}, rng)
+
+
+def test_adaptive_pooling_refuses_what_does_not_fit():
+    with pytest.raises(core.ProblemError, match=r"got data of shape \(2, 3, 6\), expected 3 to 5 axes"):
+        mx.nd.Custom(mx.nd.zeros((2, 3, 6)), op_type="ocl_adaptive_max_pooling", output_size=(2, 2)).wait_to_read()

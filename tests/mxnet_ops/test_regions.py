@@ -96,6 +96,17 @@ def test_the_outside_of_a_symbol_stays():
     assert hidden <= set(one.get_internals().list_outputs()) and not hidden & set(joined.get_internals().list_outputs())
 
 
+def test_adaptive_pooling_is_part_of_a_region(no_passes, rng):
+    first = sym.Activation(sym.var("data"), act_type="tanh", name="tanh0")
+    pool = sym.Custom(first, op_type="ocl_adaptive_max_pooling", output_size=(3, 2), name="adaptive")
+    indices = sym.Activation(pool[1], act_type="relu", name="relu0")
+    one, joined, report = both(sym.Group([sym.FullyConnected(pool[0], num_hidden=5, name="dense"), indices]))
+    assert any("adaptive" in inside for inside in report.regions.values()), report
+    arrays, states = arrays_of(one, rng, data=(2, 3, 7, 5))
+    heads = [random(rng, 2, 5), random(rng, 2, 3, 3, 2)]
+    compare(*(evaluate(symbol, arrays, heads, auxiliary=states) for symbol in (one, joined)))
+
+
 @pytest.mark.parametrize("requests", ["write", "add", "mixed"])
 @pytest.mark.parametrize("train", [True, False])
 def test_bits_of_single_operators(no_passes, rng, requests, train):

@@ -181,6 +181,14 @@ def _places(on: Lowering, node: OnnxNode, problem: PoolProblem, x: Tensor, y: Te
     return on.pointwise(text, [place, base], "int64")
 
 
+@operator("ai.clgraft.AdaptiveMaxPool")
+def adaptive_max_pooling(on: Lowering, node: OnnxNode, x: Value) -> tuple[Value, ...]:
+    """Lower adaptive max pooling, which ONNX lacks: maxima, and their indices in their planes, as in PyTorch."""
+    sizes = ints(node, "output_size", len(spatial(node, x)), 1)
+    found = nn.adaptive_max_pool(on.build, on.given(x), sizes, indices=node.wants(1))
+    return tuple(on.taken(value, dtype) for value, dtype in zip(found, (x.dtype, "int64")))
+
+
 @operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def global_pooling(on: Lowering, node: OnnxNode, x: Value) -> Value:
     """Lower pooling over whole images."""

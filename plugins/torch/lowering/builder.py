@@ -47,7 +47,7 @@ class Builder:
     def __init__(self) -> None:
         self.graph = GraphBuilder()
         self.nn = Build(self.graph)
-        self.constants: dict[str, np.ndarray] = {}
+        self.constants = self.nn.constants
 
     def input(self, name: str, shape: Sequence[int], dtype: str, order: Order = ()) -> Operand:
         """Add an input; `order` has its axes as they lie in memory, where they do not lie as PyTorch sees them."""

@@ -172,6 +172,25 @@ def adaptive_average_pool_backward(build: Builder, dy: Operand, x: Operand) -> O
     return adaptive_averages_backward(build, dy, x.shape[-2:])
 
 
+def _images(build: Builder, x: Operand, ndim: int) -> Tensor:
+    """Return images with an axis for the batch, which a single one lacks."""
+    return build.given(x, "", (1,) * (ndim + 2 - len(x.shape)) + x.shape)
+
+
+@lowers(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def adaptive_max_pool(build: Builder, x: Operand, size: Sequence[int]) -> tuple[Operand, None]:
+    """Return maxima at a given number of places; their indices are never asked for (see `joint`)."""
+    (y,) = nn.adaptive_max_pool(build.nn, _images(build, x, len(size)), size)
+    return build.taken(y, (*x.shape[: -len(size)], *size)), None
+
+
+@lowers(operators.adaptive_max_pool_backward)
+def adaptive_max_pool_backward(build: Builder, dy: Operand, x: Operand, y: Operand, size: Sequence[int]) -> Operand:
+    """Return the gradient of `adaptive_max_pool`, which goes to the first maximum of each window."""
+    given = (_images(build, one, len(size)) for one in (dy, x, y))
+    return build.taken(nn.adaptive_max_pool_gradient(build.nn, *given), x.shape)  # type: ignore[no-any-return]
+
+
 def _sizes(x: Operand, axis: int) -> tuple[int, int, int]:
     """Return the elements before, of and after an axis."""
     return nn_softmax.around(x.shape or (1,), axis_of(axis, len(x.shape)))

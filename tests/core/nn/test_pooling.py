@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clgraft import core
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.nn import pooling, shapes
 from clgraft.core.nn.builder import Build, Tensor
+from tests.adapted_windows import adapted
 from tests.core.nn.functions import built, expect_like
 
 
@@ -134,3 +136,67 @@ def test_places_of_maxima():
     np.testing.assert_array_equal(
         np.take_along_axis(x.reshape(1, 2, 24), places.reshape(1, 2, 6).astype(int), 2), y.reshape(1, 2, 6)
     )
+
+
+ADAPTED = [((7,), (3,)), ((5,), (8,)), ((9, 7), (4, 5)), ((8, 6), (3, 2)), ((6, 6), (3, 2)), ((4, 3, 5), (3, 2, 4))]
+
+
+@pytest.mark.parametrize(("size", "sizes"), ADAPTED)
+def test_windows_of_adapted_sizes(size, sizes):
+    x = image(2, 3, *size)
+    expect_like(
+        lambda build, value: pooling.adaptive_max_pool(build, value, sizes)[0], lambda v: adapted(v, sizes)[0], {"x": x}
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("size", "sizes"), ADAPTED)
+def test_places_in_windows_of_adapted_sizes(size, sizes, dtype):
+    """Equal numbers show that the first counts, in the indices and in both forms of the gradient."""
+    x = np.random.default_rng(1).integers(0, 3, (2, 2, *size)).astype(dtype)
+    y, index = adapted(x, sizes)
+    dy = np.arange(1, 1 + y.size).reshape(y.shape).astype(dtype)
+    expected = np.zeros((4, math.prod(size)), dtype)
+    for plane, at, value in zip(expected, index.reshape(4, -1), dy.reshape(4, -1)):
+        np.add.at(plane, at, value)
+
+    def both(build: Build, value: Tensor, known: Tensor, incoming: Tensor) -> tuple[Tensor, ...]:
+        again = pooling.adaptive_max_pool_gradient(build, incoming, value, known)
+        return (*pooling.adaptive_max_pool(build, value, sizes, indices=True), build.without_gradient(again))
+
+    found = built(both, {"x": x, "known": y.astype(dtype), "incoming": dy, "dy0": dy})
+    given = found.given({"x": x, "known": y.astype(dtype), "incoming": dy, "dy0": dy})
+    got = core.context().compile(found.graph).run(given)
+    names = [*found.outputs, found.passes.found["x"]]
+    assert list(found.passes.incoming) == names[:1]
+    for name, right in zip(names, (y, index, expected, expected)):
+        np.testing.assert_array_equal(got[name].reshape(right.shape), right, err_msg=name)
+
+
+def test_equal_windows_are_an_ordinary_pooling():
+    x = image(1, 2, 6, 8)
+    found = built(
+        lambda build, value: pooling.adaptive_max_pool(build, value, (3, 4)), {"x": x, "dy0": x[..., ::2, ::2]}
+    )
+    (node,) = found.passes.forward
+    assert node.problem == core.parse("pool forward_argmax max n1 c2 ih6 iw8 kh2 kw2 sh2 sw2")
+
+
+@pytest.mark.parametrize(("sizes", "part"), [((3,), "2 numbers"), ((3, 0), "from 1"), ((3, 5000), "at most 4096")])
+def test_sizes_that_cannot_be_adapted_to(sizes, part):
+    build = Build()
+    with pytest.raises(core.ProblemError, match=part):
+        pooling.adaptive_max_pool(build, build.input("x", (1, 1, 6, 5001)), sizes)
+
+
+def test_origins_of_large_axes_are_exact():
+    """The index of an axis, as the core computes it, against whole numbers."""
+    size, count = 6007, 4096
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size)
+    expected = -(-np.arange(1, count + 1) * size // count) - 1
+    found = built(
+        lambda build, value: pooling.adaptive_max_pool(build, value, (count,), indices=True), {"x": x}, training=False
+    )
+    got = core.context().compile(found.graph).run({**found.given({"x": x, "dy0": expected.astype(np.float32)})})
+    for name in found.outputs:
+        np.testing.assert_array_equal(got[name].reshape(-1), expected)

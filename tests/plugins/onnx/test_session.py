@@ -237,3 +237,23 @@ def test_the_backend_interface() -> None:
     x = np.array([[1, -2], [3, -4]], np.float32)
     (total,) = ClgraftBackend.run_node(onnx.helper.make_node("Add", ["a", "b"], ["c"]), [x, x])
     np.testing.assert_array_equal(total, 2 * x)
+
+
+@pytest.mark.parametrize(("size", "sizes"), [((7,), (3,)), ((9, 7), (4, 5)), ((6, 4), (3, 2)), ((4, 3, 5), (3, 2, 4))])
+def test_adaptive_max_pooling_of_our_own_domain(size: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(1).integers(-3, 4, (2, 3, *size)).astype(np.float32)
+    pool = node("AdaptiveMaxPool", "x", "y index", output_size=sizes)
+    pool.domain = "ai.clgraft"
+    shapes = {"y": (np.float32, [2, 3, *sizes]), "index": (np.int64, [2, 3, *sizes])}
+    proto = model([pool], {"x": (np.float32, [2, "c", *size])}, shapes)
+    proto.opset_import.append(onnx.helper.make_opsetid("ai.clgraft", 1))
+    got = Session(proto).run({"x": x})
+    function = getattr(torch.nn.functional, f"adaptive_max_pool{len(size)}d")
+    for name, right in zip(("y", "index"), function(torch.tensor(x), sizes, return_indices=True)):
+        assert got[name].dtype == right.numpy().dtype
+        np.testing.assert_array_equal(got[name], right.numpy())
+    pool.op_type = "Relu"  # which is ONNX's own
+    proto.graph.node[0].CopyFrom(pool)
+    with pytest.raises(UnsupportedError, match=r"ai\.clgraft\.Relu"):
+        Session(proto)

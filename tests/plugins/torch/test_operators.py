@@ -96,6 +96,11 @@ CASES = {
     "average-pool-divided": (lambda x: functional.avg_pool2d(x, 3, 2, 1, divisor_override=5) * 2, (IMAGES,)),
     "adaptive-pool-of-one": (lambda x: functional.adaptive_avg_pool2d(x, (3, 7)) * 2, ((6, 9, 7),)),
     "adaptive-pool-any-of-one": (lambda x: functional.adaptive_avg_pool2d(x, (4, 5)) * 2, ((6, 9, 7),)),
+    "adaptive-max-pool": (lambda x: functional.adaptive_max_pool2d(x, (3, 1)), (IMAGES,)),
+    "adaptive-max-pool-any": (lambda x: functional.adaptive_max_pool2d(x, (4, 5)) * 2, (IMAGES,)),
+    "adaptive-max-pool-any-of-one": (lambda x: functional.adaptive_max_pool2d(x, (11, 5)) * 2, ((6, 9, 7),)),
+    "adaptive-max-pool-1d": (lambda x: functional.adaptive_max_pool1d(x, 4) * 2, ((2, 3, 7),)),
+    "adaptive-max-pool-3d": (lambda x: functional.adaptive_max_pool3d(x, (2, 3, 4)) * 2, ((2, 3, 4, 5, 6),)),
     "adaptive-pool": (lambda x: functional.adaptive_avg_pool2d(x, (3, 1)), (IMAGES,)),
     "global-pool": (lambda x: functional.adaptive_avg_pool2d(x, 1), (IMAGES,)),
     "softmax": (lambda x: functional.softmax(x, 1), (IMAGES,)),
@@ -189,6 +194,30 @@ def test_maxima_of_equal_values_pass_their_gradient_to_the_first():
     expected = torch.zeros(4, 4)
     expected[::2, ::2] = 1
     assert torch.equal(x.grad[0, 0], expected)
+
+
+def test_adapted_maxima_of_equal_values_pass_their_gradient_as_in_pytorch():
+    x = torch.randint(0, 3, IMAGES, generator=torch.Generator().manual_seed(1)).float()
+    gradients = []
+    for function in (functional.adaptive_max_pool2d, compiled(functional.adaptive_max_pool2d, Explanation())):
+        given = x.clone().requires_grad_()
+        (function(given, (4, 5)) * torch.arange(20.0).reshape(4, 5)).sum().backward()
+        gradients.append(given.grad)
+    assert torch.equal(*gradients)
+
+
+def test_a_call_whose_adapted_indices_are_read_stays_pytorchs():
+    def function(x):
+        y, index = functional.adaptive_max_pool2d(torch.tanh(x), (4, 5), return_indices=True)
+        return y, index
+
+    x, found = normal(*IMAGES).requires_grad_(), Explanation()
+    y, index = compiled(function, found)(x)
+    again, expected = function(x)
+    assert torch.equal(index, expected) and error(y, again.double()) < 5e-6
+    (slope,), (right,) = (torch.autograd.grad(one.square().sum(), x) for one in (y, again))
+    assert error(slope, right.double()) < 2e-5
+    assert set(found.kept) == {"aten.adaptive_max_pool2d.default"}
 
 
 def test_not_a_number_passes_a_rectifier():
