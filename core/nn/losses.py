@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.softmax import softmax
 from clgraft.core.operators.crossentropy import CrossEntropyProblem
@@ -46,6 +47,7 @@ def softmax_with_labels(
     Parameters
     ----------
     x, label : Tensor
+        Of more labels than places the first are read.
     sizes : sequence of int
         Elements before, of and after the axis of the softmax.
     scale : float
@@ -65,7 +67,11 @@ def softmax_with_labels(
     y = softmax(build, x, shown or sizes)
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        reads = [y, label]
+        places = sizes[0] * sizes[2]
+        read = label
+        if label.size > places:
+            read = shapes.cut(build, build.reshape(label, (label.size,)), (places,), (0,))
+        reads = [y, read]
         if weighted and dys[0] is not None:
             reads.append(dys[0])
         if counted is not None:
