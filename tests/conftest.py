@@ -48,6 +48,13 @@ def pytest_addoption(parser) -> None:
         metavar="N",
         help="of tests of random problems, symbols and nets run every N-th, and those of `make test`; by default all",
     )
+    parser.addoption(
+        "--share",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the longest lists of problems, nets, attributes and planted faults run every N-th; by default all",
+    )
 
 
 def pytest_report_header(config) -> list[str]:
@@ -67,10 +74,11 @@ def pytest_report_header(config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items) -> None:
-    """Mark what `make test` leaves to `make test-all`, and leave out random tests beyond the wanted share."""
+    """Mark what `make test` leaves to `make test-all`, and leave out tests beyond the wanted shares."""
     for item in everyday.exhaustive(items):
         item.add_marker(everyday.MARK)
-    left = set(everyday.beyond_share(items, config.getoption("random")))
+    shares = ((everyday.RANDOM, "random"), (everyday.MANY, "share"))
+    left = {item for rules, name in shares for item in everyday.beyond_share(items, rules, config.getoption(name))}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]

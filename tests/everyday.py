@@ -154,6 +154,17 @@ RANDOM = (
     rule("mxnet_ops/test_random_symbols.py", "test_what_*"),
 )
 
+# tests whose parameters are many problems, nets, attributes or faults of a kind, which together take half of the time
+MANY = (
+    rule("test_mutations.py", "test_a_planted_fault_is_noticed"),
+    rule("core/test_every_run.py", "test_plans_for_other_machines"),
+    rule("core/test_conv_winograd.py"),
+    rule("core/test_conv_past_caches.py"),
+    rule("core/test_grouped_planes.py", "test_matches_float64"),
+    rule("mxnet_ops/test_nets.py"),
+    rule("*/test_attributes_audit*.py"),
+)
+
 
 def _named(item: Any) -> tuple[str, str]:
     """Return a test's file below tests/, empty elsewhere, and its function."""
@@ -162,21 +173,24 @@ def _named(item: Any) -> tuple[str, str]:
     return name, getattr(item, "originalname", None) or item.name
 
 
-def beyond_share(items: Iterable[Any], every: int) -> list[Any]:
-    """Return the random tests that are left out where only every so many-th of each function runs.
+def beyond_share(items: Iterable[Any], rules: Iterable[Rule], every: int) -> list[Any]:
+    """Return the tests that are left out where of each function that fits a rule the first and every N-th run.
 
     Parameters
     ----------
     items : iterable of pytest.Item
         In the order of their collection; those of `make test` all run.
+    rules : iterable of Rule
+        `RANDOM` or `MANY`.
     every : int
+        N.
     """
-    left, seen = [], Counter()
+    left, seen, known = [], Counter(), tuple(rules)
     for item in items:
-        if item.get_closest_marker(MARK) and any(each.fits(*_named(item)) for each in RANDOM):
-            seen[_named(item)] += 1
+        if item.get_closest_marker(MARK) and any(each.fits(*_named(item)) for each in known):
             if seen[_named(item)] % every:
                 left.append(item)
+            seen[_named(item)] += 1
     return left
 
 

@@ -80,7 +80,7 @@ def test_every_rule_is_about_a_test() -> None:
         path.relative_to(tests).as_posix(): re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
         for path in tests.rglob("test_*.py")
     }
-    for rule in everyday.RULES:
+    for rule in (*everyday.RULES, *everyday.RANDOM, *everyday.MANY):
         assert any(rule.fits(file, one) for file in functions for one in functions[file]), rule
     parameters = [name.partition("[")[2][:-1] for name in selection()]
     for rule in everyday.RULES:
