@@ -1,5 +1,7 @@
 """Timing, peers' numbers of threads, problem sets and files of results for the programs of this folder."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from collections.abc import Mapping, Sequence

@@ -28,8 +28,9 @@ def no_other_cache(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A cache folder of this test's own."""
+    """A cache folder of this test's own, within the usual limit."""
     monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CLGRAFT_CACHE_LIMIT", raising=False)
     return tmp_path / "cache" / program_cache.FOLDER
 
 
