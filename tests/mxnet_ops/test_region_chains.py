@@ -92,10 +92,10 @@ def test_long_chains(rng):
 def test_fuse_means_regions():
     native = CHAINS["sum-relu"](mx.sym.var("x"))
     with pytest.warns(DeprecationWarning, match="fuse is deprecated and means regions"):
-        swapped, _ = swap_symbol(native, fuse=True)
+        swapped, _ = swap_symbol(native, fuse=True, regions=None)
     assert swapped.tojson() == swap_symbol(native, regions=True)[0].tojson()
     with pytest.warns(DeprecationWarning):
-        assert "ocl_region" not in types(swap_symbol(native, fuse=False)[0])
+        assert "ocl_region" not in types(swap_symbol(native, fuse=False, regions=None)[0])
     for fuse, regions in ((True, None), (False, None), (False, True)):
         net = gluon.nn.HybridSequential()
         net.add(gluon.nn.Conv2D(2, 3, in_channels=3), gluon.nn.Activation("relu"))
