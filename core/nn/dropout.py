@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.shapes import moved_alike
 from clgraft.core.operators.dropout import DropoutProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 
@@ -30,13 +31,4 @@ def dropout(build: Build, x: Tensor, key: Tensor, rate: float, shared: Collectio
 
 def same(build: Build, x: Tensor) -> Tensor:
     """Return the elements as a value of its own; its gradient is one as well."""
-    problem, first = PointwiseProblem((x.shape,), "y0 = x0;", dtype=x.dtype), build.here
-    (y,) = build.add(problem, x)
-
-    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        (dy,) = dys
-        assert dy is not None
-        return build.add(problem, dy)
-
-    build.state_gradient(first, (x,), (y,), backward)
-    return y
+    return moved_alike(build, PointwiseProblem((x.shape,), "y0 = x0;", dtype=x.dtype), x, x.shape)

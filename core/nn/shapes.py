@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
+from clgraft.core.problem import Problem
 
 Sizes = Sequence[int]
 
@@ -84,7 +85,12 @@ def repeated(build: Build, x: Tensor, times: Sizes, *, whole: bool) -> Tensor:
 
 def copied(build: Build, x: Tensor, shape: Sizes) -> Tensor:
     """Return the elements as a value of its own, in a shape; in a graph the copy is a view."""
-    problem, first = SliceProblem("forward", (x.size,), (x.size,), (0,), x.dtype), build.here
+    return moved_alike(build, SliceProblem("forward", (x.size,), (x.size,), (0,), x.dtype), x, shape)
+
+
+def moved_alike(build: Build, problem: Problem, x: Tensor, shape: Sizes) -> Tensor:
+    """Return what a problem of one input makes of x, in a shape, where its gradient goes back by the same problem."""
+    first = build.here
     y = build.reshape(build.add(problem, x)[0], shape)
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
