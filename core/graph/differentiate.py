@@ -305,9 +305,8 @@ class BackwardNodes:
         if len(parts) > 1:
             shape, dtype = self._shape(name)
             size = math.prod(shape)
-            text = "y0 = " + " + ".join(f"x{i}" for i in range(len(parts))) + ";"
             result = self.fresh(gradient_name(name))
-            self.backward.append(Node(PointwiseProblem(((size,),) * len(parts), text, dtype=dtype), (*parts, result)))
+            self.backward.append(Node(PointwiseProblem.sum_of((size,), len(parts), dtype), (*parts, result)))
             self.parts[name] = parts = [result]
         return parts[0] if parts else ""
 

@@ -82,9 +82,7 @@ class Recorder:
 
     def add(self, parts: Sequence[BoundBuffer], total: BoundBuffer, size: int) -> None:
         """Record the sum of buffers of `size` elements, from left to right."""
-        text = "y0 = " + " + ".join(f"x{i}" for i in range(len(parts))) + ";"
-        problem = PointwiseProblem(((size,),) * len(parts), text, dtype=total.dtype)
-        self.plan(problem).execute((*parts, total))
+        self.plan(PointwiseProblem.sum_of((size,), len(parts), total.dtype)).execute((*parts, total))
 
     def take(self) -> tuple[Call, ...]:
         """Return the calls, and start anew."""
@@ -257,9 +255,8 @@ class _Tape:
         if len(parts) > 1:
             value = self.made[parts[0]]
             size = (math.prod(value.shape),)
-            text = "y0 = " + " + ".join(f"x{i}" for i in range(len(parts))) + ";"
             name = self._define(value.shape, value.dtype)
-            problem = PointwiseProblem((size,) * len(parts), text, dtype=value.dtype)
+            problem = PointwiseProblem.sum_of(size, len(parts), value.dtype)
             self.nodes.append(Node(problem, (*parts, name)))
             self.added[address] = parts = [name]
         return parts[0]

@@ -268,8 +268,7 @@ class _PassWriter:
         parts = self.parts.get(entry, [])
         if len(parts) > 1:
             shape = self.lowering.shapes[entry] or (1,)
-            text = "y0 = " + " + ".join(f"x{i}" for i in range(len(parts))) + ";"
-            problem = PointwiseProblem((shape,) * len(parts), text, dtype=self.lowering.dtype)
+            problem = PointwiseProblem.sum_of(shape, len(parts), self.lowering.dtype)
             name = self._define(shape, self.lowering.dtype)
             self.nodes.append(Node(problem, (*parts, name)))
             self.parts[entry] = parts = [name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -82,6 +82,12 @@ class PointwiseProblem(Problem):
     alpha: str = ""
     beta: str = ""
     dtype: str = "float32"
+
+    @classmethod
+    def sum_of(cls, shape: Sequence[int], count: int, dtype: str) -> PointwiseProblem:
+        """Return the sum of so many arrays of a shape, from left to right."""
+        text = "y0 = " + " + ".join(f"x{i}" for i in range(count)) + ";"
+        return cls((tuple(shape),) * count, text, dtype=dtype)
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
