@@ -9,9 +9,9 @@ import numpy as np
 from clgraft import core
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.implementation import implementations
-from clgraft.core.problem import kinds
+from clgraft.core.problem import ROUNDING, kinds
 from clgraft.core.session.context import Context
-from clgraft.core.tuning.trial import ALLOWED, ROUNDING
+from clgraft.core.tuning.trial import ALLOWED
 from tests.problem_sets import FOLDER, problem_lines
 
 ENLARGED = {"fused": 4}  # what follows a convolution enlarges its errors
@@ -112,7 +112,7 @@ class Check:
                 given[argument.name] = self.inputs[argument.name]
                 continue
             if argument.role == "out":
-                start = np.full(argument.shape, np.nan if np.dtype(argument.dtype).kind == "f" else 77, argument.dtype)
+                start = np.full(argument.shape, np.nan if argument.dtype in ROUNDING else 77, argument.dtype)
             else:
                 start = self.inputs[argument.name].copy()
             given[argument.name] = requests.get(argument.name, start)
