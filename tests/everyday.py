@@ -163,7 +163,9 @@ MANY = (
     rule("core/test_conv_winograd.py"),
     rule("core/test_conv_past_caches.py"),
     rule("core/test_grouped_planes.py", "test_matches_float64"),
+    rule("core/test_tuning_candidates.py"),
     rule("mxnet_ops/test_nets.py"),
+    rule("plugins/onnx/test_nets.py"),
     rule("*/test_attributes_audit*.py"),
 )
 
