@@ -15,7 +15,7 @@ from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import IDENTIFIER
 from clgraft.core.operators.pointwise.loop import broadcast_strides
 from clgraft.core.planning.epilogue import CHANNEL, WHOLE
-from clgraft.core.problem import SMALL, Problem
+from clgraft.core.problem import Problem
 
 
 def fuse_epilogues(graph: Some, fits: Fits) -> Some:
@@ -84,8 +84,8 @@ def _fused(layer: Node, node: Node, value: str) -> Node | None:
     problem = node.problem
     if not isinstance(problem, PointwiseProblem) or problem.alpha or problem.beta or any(problem.reductions):
         return None
-    if problem.assignments.outputs != 1 or problem.dtype != layer.problem.dtype or problem.dtype in SMALL:
-        return None  # a value in float16 is rounded between the two; a register would keep more
+    if problem.assignments.outputs != 1 or problem.dtype != layer.problem.dtype:
+        return None
     channels, apart = channels_of(layer.problem)
     layout = _Layout(channels, apart, problem.common_shape)
     names: dict[str, str] = {}

@@ -19,7 +19,7 @@ from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.epilogue import CHANNEL
-from clgraft.core.problem import SMALL, Problem
+from clgraft.core.problem import Problem
 from clgraft.core.problem.layout import LAST
 
 
@@ -48,8 +48,8 @@ def fold_batch_norms(graph: Some, constants: Collection[str] | None = None, fits
     for i, node in enumerate(graph.nodes):
         if not isinstance(node.problem, BatchNormProblem) or node.problem.direction != "forward_inference":
             continue
-        if node.problem.dtype in SMALL:
-            continue  # weights that are rounded to float16 once more would lose what the norm adds
+        if node.problem.float32_parameters:
+            continue  # they would have to become the weights' type
         x = node.named("x")
         writer = graph.writers.get(x)
         layer = None if writer is None else nodes[writer]

@@ -12,7 +12,6 @@ from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.problem import KEPT
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import read_assignments
-from clgraft.core.problem import SMALL
 
 X = re.compile(r"\bx\b")
 
@@ -77,7 +76,7 @@ def _match(graph: Structure, i: int) -> _Match | None:
     first, *others = graph.readers[y]
     node = graph.nodes[first]
     name = activation_of(node)
-    if name is None or node.problem.dtype != norm.problem.dtype or norm.problem.dtype in SMALL:
+    if name is None or node.problem.dtype != norm.problem.dtype:
         return None
     found = _Match(name, node.scalars, first, node.writes[0])
     readers = set(graph.readers[found.result])
