@@ -240,7 +240,8 @@ clg_status clg_plan_create_conv(clg_context context, const clg_conv *d, clg_plan
             CLG_INVALID_PROBLEM, "[conv] got direction %u, expected CLG_FORWARD to CLG_BACKWARD_BIAS", d->direction);
     if (d->dtype != CLG_BFLOAT16 && (d->dtype < CLG_FLOAT32 || d->dtype > CLG_FLOAT64))
         return clg_fail(
-            CLG_WRONG_DTYPE, "[conv] got dtype %u, expected CLG_FLOAT32, CLG_FLOAT16, CLG_BFLOAT16 or CLG_FLOAT64", d->dtype);
+            CLG_WRONG_DTYPE, "[conv] got dtype %u, expected CLG_FLOAT32, CLG_FLOAT16, CLG_BFLOAT16 or CLG_FLOAT64",
+            d->dtype);
     if (d->ndim < 1 || d->ndim > 3)
         return clg_fail(CLG_INVALID_PROBLEM, "[conv] got ndim %u, expected 1 to 3", d->ndim);
     char text[1024];

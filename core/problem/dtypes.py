@@ -7,7 +7,12 @@ from clgraft.core.errors import ProblemError
 DTYPE_WORDS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 DTYPES = tuple(DTYPE_WORDS.values())
 SMALL = ("float16", "bfloat16")  # formats of memory: arithmetic on them is in float32
-ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}  # largest relative error
+ROUNDING = {
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float64": 2.0**-53,
+}  # largest relative error
 
 
 def in_numpy(dtype: str) -> bool:

@@ -139,7 +139,8 @@ class DeviceContext:
         """
         if problem.dtype == "float64" and not self.device.has_fp64:
             raise ProblemError(
-                f"[{problem.kind}] got dtype float64, expected float32, float16 or bfloat16: {self.device.name} has no float64"
+                f"[{problem.kind}] got dtype float64, expected float32, float16 or bfloat16: "
+                f"{self.device.name} has no float64"
             )
         self.expect_addressable(problem.kind, problem.arguments())
 

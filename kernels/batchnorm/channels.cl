@@ -13,14 +13,15 @@
 
 #if MAKES == 1
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_forward(
-    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y), OUTPUT_OF(parameter, mean),
-    OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels, const int pixels, const uint steps, const real share,
-    const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y),
+    OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels, const int pixels,
+    const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
     const uint channel = get_group_id(0);
     OPEN_ROWS
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
-    const real scale = LOAD_parameter(OPEN(gamma), channel), offset = LOAD_parameter(OPEN(beta), channel);  // read while x arrives
+    const real scale = LOAD_parameter(OPEN(gamma), channel),
+               offset = LOAD_parameter(OPEN(beta), channel);  // read while x arrives
     real values[WIDE * EACH], sums[WIDE], squares[WIDE];
     WIDTH sums[e] = squares[e] = 0;
     READ_ROUND(values, x, 0, steps)
@@ -59,14 +60,16 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
 
 #else
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean), TENSOR_OF(const parameter, var),
-    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta), const int channels,
-    const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
+    TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
+    OUTPUT_OF(parameter, dbeta), const int channels, const int pixels, const uint steps, const real share,
+    const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
     const uint channel = get_group_id(0);
     OPEN_ROWS
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
-    const real mean_of_x = LOAD_parameter(OPEN(mean), channel), inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
+    const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
+               inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
 #if WARPS
     const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;  // read while x arrives
 #endif

@@ -71,9 +71,10 @@
 
 #if MAKES == 1
 SINGLE void batchnorm_channels_cpu_forward(
-    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y), OUTPUT_OF(parameter, mean),
-    OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels, const int batch, const int item_channels, const int images,
-    const long pixels, const long part, const real share, const real sampled, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y),
+    OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels, const int batch,
+    const int item_channels, const int images, const long pixels, const long part, const real share, const real sampled,
+    const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
         realv sums = 0, squares = 0;
         for (int image = 0; image < images; image++) {
@@ -134,12 +135,13 @@ SINGLE void batchnorm_channels_cpu_forward(
 
 #else
 SINGLE void batchnorm_channels_cpu_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean), TENSOR_OF(const parameter, var),
-    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta), const int channels,
-    const int batch, const int item_channels, const long pixels, const real share,
-    const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
+    TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
+    OUTPUT_OF(parameter, dbeta), const int channels, const int batch, const int item_channels, const long pixels,
+    const real share, const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
-        const real mean_of_x = LOAD_parameter(OPEN(mean), channel), inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
+        const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
+                   inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
         OPEN_KEPT
         realv sums = 0, products = 0;
         for (int image = 0; image < batch; image++) {

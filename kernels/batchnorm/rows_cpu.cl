@@ -82,10 +82,10 @@ SINGLE void batchnorm_rows_statistics(CONST_TENSOR(x), TENSOR_OF(real, partial),
     }
 }
 #elif MAKES == 2
-SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
-                                TENSOR_OF(const parameter, beta), OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var),
-                                KEPT_OUTPUTS const int channels, const int parts, const long rows, const long part_rows,
-                                const real eps) {
+SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors),
+                                TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta),
+                                OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels,
+                                const int parts, const long rows, const long part_rows, const real eps) {
     const int channel = get_global_id(0);
     const real middle = OPEN(partial)[channel];   // the first part's shift: means are close to it, so they keep digits
     real known = 0, average = 0, deviations = 0;  // rows so far, their mean - middle, the sum of squares around it
@@ -158,9 +158,10 @@ SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF
     }
 }
 #elif MAKES == 5
-SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
-                                         TENSOR_OF(const parameter, var), OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta),
-                                         const int channels, const int parts, const long rows, const real eps) {
+SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors),
+                                         TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, var),
+                                         OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta), const int channels,
+                                         const int parts, const long rows, const real eps) {
     const int channel = get_global_id(0);
     const real inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps), share = 1 / (real)rows;
     real first = 0, second = 0;

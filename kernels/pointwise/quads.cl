@@ -43,10 +43,10 @@ SMALL_NUMBERS(4)
 #define LOAD_QUAD(p) vloada_half4(0, (p))
 #define STORE_QUAD(p, value) vstorea_half4_rte((value), 0, (p))
 #endif
-#define READ_QUAD_stored(to, p)                   \
-    {                                             \
-        const float4 quad = LOAD_QUAD(p);         \
-        TAKE_QUAD(to, quad)                       \
+#define READ_QUAD_stored(to, p)           \
+    {                                     \
+        const float4 quad = LOAD_QUAD(p); \
+        TAKE_QUAD(to, quad)               \
     }
 #define WRITE_QUAD_stored(p, from) STORE_QUAD(p, (float4)((from)[0], (from)[1], (from)[2], (from)[3]));
 #define QUAD_ALIGNED_stored(p) (((ulong)(p) & 7) == 0)

@@ -14,7 +14,12 @@ from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
 from clgraft.plugins.onnx import samples
 from clgraft.plugins.onnx.session import Session
 
-LIMIT = {"float16": 2e-2, "bfloat16": 1.6e-1, "float32": 1e-3, "float64": 1e-9}  # relative to the largest value of an output
+LIMIT = {
+    "float16": 2e-2,
+    "bfloat16": 1.6e-1,
+    "float32": 1e-3,
+    "float64": 1e-9,
+}  # relative to the largest value of an output
 
 
 def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int) -> Iterator[CheckRow]:

@@ -51,7 +51,7 @@ def _only_writer(graph: Structure, nodes: list[Node | None], name: str, reader: 
 
 
 def _separable(first: Problem, second: Problem) -> SeparableProblem | None:
-    """Return two layers as one problem, if they are one; not of one channel, nor where a value between them has 16 bits."""
+    """Return two layers as one problem, if they are one: not of one channel, nor with 16 bits in between."""
     try:
         found = SeparableProblem(first, second)  # type: ignore[arg-type]
     except ProblemError:

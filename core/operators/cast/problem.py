@@ -43,7 +43,12 @@ class CastProblem(Problem):
         Choice("source", {f"from_{word}": dtype for word, dtype in WORDS.items()}),
         Choice("target", {f"to_{word}": dtype for word, dtype in WORDS.items()}),
     )
-    examples: ClassVar[tuple[str, ...]] = ("n1001 from_f32 to_f16", "n1001 from_f32 to_i32", "n1001 from_u8 to_f32", "n1001 from_f32 to_bf16")
+    examples: ClassVar[tuple[str, ...]] = (
+        "n1001 from_f32 to_f16",
+        "n1001 from_f32 to_i32",
+        "n1001 from_u8 to_f32",
+        "n1001 from_f32 to_bf16",
+    )
 
     count: int
     source: str

@@ -15,7 +15,12 @@ from clgraft.core.problem import DTYPES, Argument, in_numpy, kinds
 from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
 
 LIMITS = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-4, "float64": 1e-11}
-BUILT_ONCE = {"float32": None, "float16": 2, "bfloat16": 1, "float64": 2}  # examples of a kind that are checked in a dtype
+BUILT_ONCE = {
+    "float32": None,
+    "float16": 2,
+    "bfloat16": 1,
+    "float64": 2,
+}  # examples of a kind that are checked in a dtype
 
 
 def count(repeats: int = 3) -> int:

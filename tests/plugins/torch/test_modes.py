@@ -142,7 +142,8 @@ def test_dropout_of_nothing_and_of_everything(share):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_runs_in_16_bits(dtype):
     """Everything is the device's, and errors are those of eager PyTorch; parameters of norms and losses are float32."""
-    net, found = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Flatten(), nn.Linear(288, 5)), Explanation()
+    found = Explanation()
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Flatten(), nn.Linear(288, 5))
     x = torch.randn(16, 3, 8, 8)
 
     def function(net, x):
@@ -162,12 +163,13 @@ def test_autocast_runs_in_16_bits(dtype):
         assert ours.grad.dtype == torch.float32
         assert difference(ours.grad, right.grad) <= 3 * difference(theirs.grad, right.grad) + 1e-6
     assert torch.allclose(nets[0][1].running_var, nets[1][1].running_var, rtol=1e-2)
-    assert not found.kept and "aten.convolution.default" in found.lowered
+    assert set(found.kept) == {"aten.add.Tensor"}, "the norm's number of batches alone"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_modules_of_16_bits(dtype):
-    net, found = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.GELU(), nn.MaxPool2d(2)).to(dtype), Explanation()
+    found = Explanation()
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.GELU(), nn.MaxPool2d(2)).to(dtype)
     x = torch.randn(4, 3, 8, 8)
     own, exact = copy.deepcopy(net), copy.deepcopy(net).double()
     y, expected = compiled(own, found)(x.to(dtype)), exact(x.to(dtype).double())
