@@ -61,6 +61,14 @@ def test_matches_the_search(name: str, machine: str) -> None:
         check(context, problem, values_of(problem))
 
 
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize("name", ["pair", "resnet-stem", "stride-3", "volume", "half", "double", "tiles"])
+def test_a_maximum_that_is_not_a_number_has_no_place(name: str, machine: str) -> None:
+    problem = parse(f"{LINES[name]} keep_nan", "forward")
+    with planning_for(machine) as context:
+        check(context, problem, values_of(problem))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_problems(seed: int) -> None:
     found = random_problem(np.random.default_rng(seed), "forward")
@@ -118,9 +126,9 @@ def test_only_maxima_of_small_windows_have_one() -> None:
         assert not parse(f"pool {line}").keeps_argmax
 
 
-def pooled_twice() -> tuple[Graph, Graph]:
+def pooled_twice(kept: str = "") -> tuple[Graph, Graph]:
     """Return a graph of two poolings, one of whose results is an output too, and the same with its gradient."""
-    first = parse("pool max n2 c3 ih19 iw21 kh3 kw3 sh2 sw2")
+    first = parse(f"pool max n2 c3 ih19 iw21 kh3 kw3 sh2 sw2{kept}")
     second = parse("pool max n2 c3 ih9 iw10 kh2 kw2")
     nodes = (Node(first, ("x", "y")), Node(second, ("y", "z")))
     x = first.arguments()[0]
@@ -128,12 +136,14 @@ def pooled_twice() -> tuple[Graph, Graph]:
     return forward, forward.gradients(("x",), ("z",))
 
 
-def test_graphs_keep_it_for_their_gradients() -> None:
-    forward, graph = pooled_twice()
+@pytest.mark.parametrize("word", ["", " keep_nan"])
+def test_graphs_keep_it_for_their_gradients(word: str) -> None:
+    forward, graph = pooled_twice(word)
     assert keep_argmax(forward) is forward
     kept = keep_argmax(graph)
     directions = [node.problem.direction for node in kept.nodes if isinstance(node.problem, PoolProblem)]
     assert directions == ["forward_argmax"] * 2 + ["backward_argmax"] * 2
+    assert ("keep_nan" in str(kept.nodes[0].problem)) == bool(word)
     x = np.random.default_rng(3).integers(-2, 3, graph.values["x"].shape).astype(np.float32)
     dz = np.random.default_rng(4).standard_normal(graph.values["z"].shape).astype(np.float32)
     results = []

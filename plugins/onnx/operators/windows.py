@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import pooling as nn
 from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Tensor
-from clgraft.core.operators.pooling import PoolProblem
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, carrier_of
 
 MOST_AXES = 3
 MOST_TAPS = 128  # elements of a window with holes
 
 
-def spatial(node: OnnxNode, x: Value) -> tuple[int, ...]:
+def spatial(node: OnnxNode, x: OnnxValue) -> tuple[int, ...]:
     """Return the spatial sizes of (batch, channels, ...)."""
     node.expect(3 <= x.ndim <= 2 + MOST_AXES, f"{x.ndim - 2} spatial axes")
     node.expect(x.is_real, f"type {x.dtype}")
@@ -55,7 +52,9 @@ def pads(
     return both[: len(size)], both[len(size) :]
 
 
-def padded(on: Lowering, x: Value, before: Sequence[int], behind: Sequence[int], value: float = 0.0) -> Value:
+def padded(
+    on: ModelBuilder, x: OnnxValue, before: Sequence[int], behind: Sequence[int], value: float = 0.0
+) -> OnnxValue:
     """Return a value with a constant around it; negative padding cuts elements off."""
     if not any((*before, *behind)):
         return x
@@ -63,7 +62,7 @@ def padded(on: Lowering, x: Value, before: Sequence[int], behind: Sequence[int],
 
 
 @operator("Conv")
-def convolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
+def convolution(on: ModelBuilder, node: OnnxNode, x: OnnxValue, w: OnnxValue, b: OnnxValue | None = None) -> OnnxValue:
     """Lower a convolution."""
     size = spatial(node, x)
     ndim = len(size)
@@ -80,13 +79,15 @@ def convolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | Non
     return on.taken(convolutions.convolution(on.build, *_weighted(on, x, w, b), **given), x.dtype)
 
 
-def _weighted(on: Lowering, x: Value, w: Value, b: Value | None) -> list[Tensor]:
+def _weighted(on: ModelBuilder, x: OnnxValue, w: OnnxValue, b: OnnxValue | None) -> list[Tensor]:
     """Return the image, the weights and the bias, if there is one."""
     return [on.given(value) for value in (x, w, b) if value is not None]
 
 
 @operator("ConvTranspose")
-def deconvolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
+def deconvolution(
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, w: OnnxValue, b: OnnxValue | None = None
+) -> OnnxValue:
     """Lower a deconvolution: without padding, whose share of the result is then cut off, or filled up with the bias."""
     size = spatial(node, x)
     ndim, kernel, groups = len(size), w.shape[2:], int(node.get("group", 1))
@@ -121,7 +122,7 @@ def _deconvolution_pads(
 
 
 @operator("MaxPool", "AveragePool", "LpPool")
-def pooling(on: Lowering, node: OnnxNode, x: Value) -> Value | tuple[Value, ...]:
+def pooling(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue | tuple[OnnxValue, ...]:
     """Lower pooling over windows."""
     if node.operator == "LpPool" or x.is_real:
         spatial(node, x)
@@ -164,25 +165,18 @@ def pooling(on: Lowering, node: OnnxNode, x: Value) -> Value | tuple[Value, ...]
     problem = nn.pool_problem(image, name, kernel, stride, before, behind, rounding, count_padding)
     (y,) = build.add(problem, image)
     result = on.taken(y, x.dtype)
-    return (result, _places(on, node, problem, image, y, size)) if node.wants(1) else result
-
-
-def _places(on: Lowering, node: OnnxNode, problem: PoolProblem, x: Tensor, y: Tensor, size: Sequence[int]) -> Value:
-    """Return the index of each maximum in the whole tensor, row by row or column by column."""
-    planes, pixels = y.shape[0] * y.shape[1], math.prod(size)
-    node.expect(tuple(size) == x.shape[2:], "indices where windows begin behind the image")
-    base = known((np.arange(planes, dtype=np.int64) * pixels).reshape(*y.shape[:2], *(1,) * len(size)))
-    place = on.taken(nn.places(on.build, problem, x, y), "int64")
-    if not node.get("storage_order", 0):
-        return on.pointwise("x0 + x1", [place, base], "int64")
-    node.expect(len(size) == 2, f"column-major indices of {len(size)} axes")
-    rows, columns = float(size[0]), float(size[1])
-    text = f"real r = floor(x0 / {columns!r}); y0 = (x0 - r * {columns!r}) * {rows!r} + r + x1;"
-    return on.pointwise(text, [place, base], "int64")
+    if not node.wants(1):
+        return result
+    by_columns = bool(node.get("storage_order", 0))
+    node.expect(tuple(size) == image.shape[2:], "indices where windows begin behind the image")
+    node.expect(not by_columns or ndim == 2, f"column-major indices of {ndim} axes")
+    found = nn.places(build, problem, image, y)
+    whole = nn.places_in_tensor(build, found, size, carrier_of("int64", on.has_fp64), columns_first=by_columns)
+    return result, on.taken(whole, "int64")
 
 
 @operator("ai.clgraft.AdaptiveMaxPool")
-def adaptive_max_pooling(on: Lowering, node: OnnxNode, x: Value) -> tuple[Value, ...]:
+def adaptive_max_pooling(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> tuple[OnnxValue, ...]:
     """Lower adaptive max pooling, which ONNX lacks: maxima, and their indices in their planes, as in PyTorch."""
     sizes = ints(node, "output_size", len(spatial(node, x)), 1)
     found = nn.adaptive_max_pool(on.build, on.given(x), sizes, indices=node.wants(1))
@@ -190,7 +184,7 @@ def adaptive_max_pooling(on: Lowering, node: OnnxNode, x: Value) -> tuple[Value,
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pooling(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def global_pooling(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower pooling over whole images."""
     operator_of = {"GlobalMaxPool": "max", "GlobalAveragePool": "average"}
     y = nn.whole(on.build, on.given(x), operator_of.get(node.operator, "lp"), node.get("p", 2))
