@@ -21,7 +21,6 @@ from clgraft.mxnet_ops.engine.operator_calls import (
     OUT_GRAD,
     STATE,
     Draw,
-    OperatorCall,
     OperatorCalls,
     Shape,
     Shapes,
@@ -38,7 +37,6 @@ __all__ = [
     "STATE",
     "Draw",
     "Operator",
-    "OperatorCall",
     "OperatorCalls",
     "Shape",
     "Shapes",
@@ -52,8 +50,7 @@ PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are le
 class Operator:
     """Base class of the families: frozen values made from attributes.
 
-    A subclass sets `op_type`, `arguments`, `outputs` and `auxiliary`, and defines `read`, `infer` and `build`; or
-    `calls` in its place, where it says itself what runs and where values are.
+    A subclass sets `op_type`, `arguments`, `outputs` and `auxiliary`, and defines `read`, `infer` and `build`.
     """
 
     op_type: ClassVar[str]
@@ -84,9 +81,9 @@ class Operator:
         return ()
 
     @property
-    def draw(self) -> Draw | None:
-        """The random numbers that `build` gets a key for, as its last value."""
-        return None
+    def draws(self) -> tuple[Draw, ...]:
+        """The random numbers that `build` gets keys for, as its last values."""
+        return ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -121,7 +118,8 @@ class Operator:
         """Return the calls of the core that stand in for MXNet's operator at these input shapes."""
         inferred = self.infer(shapes)
         assert inferred is not None
-        return recorded_calls(self.build, self.arguments, shapes, self.auxiliary, tuple(inferred[2]), dtype, self.draw)
+        inputs, states = (tuple((shape, dtype) for shape in group) for group in (shapes, inferred[2]))
+        return recorded_calls(self.build, inputs, states, len(self.draws))
 
     def build(self, *values: Any, **more: Any) -> Any:
         """Return the outputs for a builder, the inputs and the auxiliary states, by functions of `clgraft.core.nn`."""

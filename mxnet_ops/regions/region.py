@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, OperatorCalls, Shape, Shapes, operator_of
+from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes, operator_of
 from clgraft.mxnet_ops.engine.registration import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
@@ -104,6 +106,10 @@ class RegionOperator(Operator):
             found |= (not self.parts[number].operator.backward_reads_gradients) << place
         return found
 
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        return tuple(draw for part in self.parts for draw in part.operator.draws)
+
     def _fed(self, names: Any, join: Any) -> tuple[str, ...]:
         """Return the arguments for which any, or all, of the operators that read them name the input."""
         answers: dict[int, list[bool]] = {place: [] for place in range(len(self.names))}
@@ -187,12 +193,19 @@ class RegionOperator(Operator):
         inputs = [known[entry] for entry in entries[: len(self.arguments)]]
         return inputs, [known[entry] for entry in self.heads], auxiliary
 
-    def part_calls(self, shapes: tuple[Shape, ...], dtype: str) -> list[OperatorCalls]:
-        """Return what each part does for the shapes of the region's arguments."""
-        known, _ = self.infer_all(shapes)
-        return [part.operator.calls(tuple(known[entry] for entry in part.inputs), dtype) for part in self.parts]
-
-    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
-        """Return whether the parts draw random numbers; they run in passes, not one by one."""
-        draws = [calls.draw for calls in self.part_calls(shapes, dtype) if calls.draw is not None]
-        return OperatorCalls({True: (), False: ()}, {True: (), False: ()}, draw=draws[0] if draws else None)
+    def build(self, build: Build, *values: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs of the heads, and then those of the losses inside, whose gradients wait for none."""
+        count, states = len(self.names), len(self.auxiliary_names)
+        inputs, auxiliary, keys = values[:count], values[count : count + states], iter(values[count + states :])
+        shapes, _ = self.infer_all([tensor.shape for tensor in inputs[: len(self.arguments)]])
+        found: dict[Entry, Tensor] = {(OUTSIDE, place): tensor for place, tensor in enumerate(inputs)}
+        for number, part in enumerate(self.parts):
+            operator = part.operator
+            drawn = itertools.islice(keys, len(operator.draws))
+            own = (found[entry] for entry in part.inputs)
+            made = operator.build(build, *own, *(auxiliary[place] for place in part.auxiliary), *drawn)
+            for place, tensor in enumerate(made if isinstance(made, tuple) else (made,)):
+                found[number, place] = build.reshape(tensor, shapes[number, place])
+        losses = {n for n, part in enumerate(self.parts) if not part.operator.backward_reads_gradients}
+        inside = (entry for entry in found if entry[0] in losses and entry not in self.heads)
+        return tuple(found[entry] for entry in (*self.heads, *inside))
