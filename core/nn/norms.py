@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from clgraft.core.nn.builder import Build, Tensor
@@ -59,7 +60,18 @@ def batch_norm(
         Of the channels.
     activation : str
         One of `FOLLOWING` that is taken of the result, with its scalars.
+
+    Notes
+    -----
+    Parameters and statistics of another type than x, such as float32 with float16, are computed with as they are: the
+    norm is that of x in their type.
     """
+    given = (gamma, beta, *(statistics or ()))
+    dtype = next((one.dtype for one in given if one is not None), x.dtype)
+    if dtype != x.dtype:
+        more = {"eps": eps, "axis": axis, "activation": activation, "activation_scalars": activation_scalars}
+        found = batch_norm(build, build.cast(x, dtype), gamma, beta, statistics, **more)  # type: ignore[arg-type]
+        return found._replace(y=build.cast(found.y, x.dtype))
     channels = x.shape[axis] if x.ndim > axis else 1
     gamma = build.filled((channels,), 1.0, x.dtype) if gamma is None else gamma
     beta = build.filled((channels,), 0.0, x.dtype) if beta is None else beta
@@ -143,7 +155,7 @@ def update_averages(
     axis : int
         Of the channels.
     """
-    problem = _statistics("training", x, axis).with_direction("update_statistics")
+    problem = _statistics("training", replace(x, dtype=normed.mean.dtype), axis).with_direction("update_statistics")
     scalars = {"keep": keep, "add_mean": add[0], "add_var": add[1]}
     build.add(problem, normed.mean, normed.variance, *moving, scalars=scalars)
 

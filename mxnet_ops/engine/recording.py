@@ -34,9 +34,10 @@ def recorded_calls(
     function: Function,
     arguments: tuple[str, ...],
     shapes: tuple[Shape, ...],
+    dtypes: tuple[str, ...],
     auxiliary: tuple[str, ...],
     states: tuple[Shape, ...],
-    dtype: str,
+    state_dtypes: tuple[str, ...],
     draw: Draw | None = None,
 ) -> OperatorCalls:
     """Return what an operator does for given shapes.
@@ -48,7 +49,7 @@ def recorded_calls(
     arguments, auxiliary : tuple of str
     shapes, states : tuple of tuple of int
         Of the inputs and of the auxiliary states.
-    dtype : str
+    dtypes, state_dtypes : tuple of str
     draw : Draw, optional
         Of an operator with random numbers.
     """
@@ -60,8 +61,8 @@ def recorded_calls(
     missing: set[int] = set()
     for training in (False, True):
         build = Build(training=training)
-        inputs = [build.input(name, shape, dtype) for name, shape in zip(arguments, shapes)]
-        aux = [build.state(name, shape, dtype) for name, shape in zip(auxiliary, states)]
+        inputs = [build.input(*one) for one in zip(arguments, shapes, dtypes)]
+        aux = [build.state(*one) for one in zip(auxiliary, states, state_dtypes)]
         key = () if draw is None else (build.input("key", (KEY_WORDS,), "int32"),)
         made = function(build, *inputs, *aux, *key)
         outputs = made if isinstance(made, tuple) else (made,)
@@ -70,7 +71,7 @@ def recorded_calls(
         forward[training] = tuple(memory.call(node, places) for node in passes.forward)
         backward[training] = tuple(memory.call(node, places) for node in passes.backward)
         missing = {place for place, tensor in enumerate(inputs) if not passes.found[tensor.name]}
-    nbytes = [Argument(name, "in", shape, dtype).nbytes for name, shape in zip(arguments, shapes)]
+    nbytes = [Argument(name, "in", shape, kind).nbytes for name, shape, kind in zip(arguments, shapes, dtypes)]
     zeros = tuple((place, nbytes[place]) for place in sorted(missing))
     return OperatorCalls(forward, backward, tuple(memory.state), zeros, draw)
 

@@ -11,7 +11,19 @@ import numpy as np
 from clgraft.core import PointwiseProblem, ProblemError
 from clgraft.core.graph import Graph, Node, Value
 from clgraft.core.graph.structure import SKIPPED
-from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, OperatorCall, OperatorCalls, Shape
+from clgraft.mxnet_ops.engine.operator import (
+    AUX,
+    IN,
+    IN_GRAD,
+    OUT,
+    OUT_GRAD,
+    STATE,
+    OperatorCall,
+    OperatorCalls,
+    Shape,
+    data_dtype,
+    parameter_dtype,
+)
 from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry, RegionOperator
 
 KEPT = 6  # the group of values that the forward saves for the backward of the same forward
@@ -64,6 +76,7 @@ class RegionLowering:
     shapes : tuple of tuple of int
         Of the region's arguments.
     dtype : str
+        Of the data, or `MIXED`.
     """
 
     def __init__(self, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str) -> None:
@@ -75,6 +88,11 @@ class RegionLowering:
             self._training = self._forward(True)
             everything = frozenset(range(len(region.names)))
             self.kept = self.backward(True, everything).kept
+
+    def dtype_of(self, entry: Entry) -> str:
+        """Return the dtype of an argument, or of a value."""
+        entries, _ = self.region.singles
+        return parameter_dtype(self.dtype) if entry in entries else data_dtype(self.dtype)
 
     def forward(self, train: bool) -> LoweredPass:
         """Return the forward pass; when training, the values that backward reads are outputs too."""
@@ -103,7 +121,7 @@ class RegionLowering:
             for place in range(len(part.operator.outputs))
         }
         for number in reversed(range(len(self.region.parts))):
-            if active[number]:
+            if active[number] and (number, 0) not in self.region.copied:
                 for call in self.part_calls[number].backward[train]:
                     writer.add(number, call, needed)
         bound: dict[str, Place] = {}
@@ -119,7 +137,7 @@ class RegionLowering:
     def _forward(self, train: bool) -> _PassWriter:
         writer = _PassWriter(self)
         for number, calls in enumerate(self.part_calls):
-            for call in calls.forward[train]:
+            for call in () if (number, 0) in self.region.copied else calls.forward[train]:
                 writer.add(number, call, ())
         return writer
 
@@ -156,7 +174,8 @@ class _PassWriter:
     def add(self, number: int, call: OperatorCall, needed: Collection[Entry]) -> None:
         """Add a call of a part; gradients other than the needed ones are left out."""
         arguments = call.problem.arguments()
-        source = self.lowering.region.parts[number].inputs
+        region = self.lowering.region
+        source = [region.copied.get(entry, entry) for entry in region.parts[number].inputs]
 
         def is_wanted(role: str, array: Place | None) -> bool:
             if role == "in" or array is None:
@@ -207,6 +226,7 @@ class _PassWriter:
         (group, place), part = array, self.lowering.region.parts[number]
         if group in (IN, OUT):
             entry = part.inputs[place] if group == IN else (number, place)
+            entry = self.lowering.region.copied.get(entry, entry)
             if entry[0] != OUTSIDE:
                 return self._value(entry)
             return self._input(f"in{entry[1]}", shape, dtype, (IN, entry[1]))
@@ -258,18 +278,19 @@ class _PassWriter:
             place = heads.index(entry)
             name = f"head{place}"
             if name not in self.inputs:
-                self._input(name, shape, self.lowering.dtype, (OUT_GRAD, place))
+                self._input(name, shape, self.lowering.dtype_of(entry), (OUT_GRAD, place))
                 self.parts.setdefault(entry, []).insert(0, name)
         found = self.sum(entry)
-        return found or self._constant(f"zero{entry[0]}.{entry[1]}", shape, self.lowering.dtype, 0.0)
+        return found or self._constant(f"zero{entry[0]}.{entry[1]}", shape, self.lowering.dtype_of(entry), 0.0)
 
     def sum(self, entry: Entry) -> str:
         """Return the gradient of a value as one value; empty if it has none."""
         parts = self.parts.get(entry, [])
         if len(parts) > 1:
             shape = self.lowering.shapes[entry] or (1,)
-            problem = PointwiseProblem.sum_of(shape, len(parts), self.lowering.dtype)
-            name = self._define(shape, self.lowering.dtype)
+            dtype = self.lowering.dtype_of(entry)
+            problem = PointwiseProblem.sum_of(shape, len(parts), dtype)
+            name = self._define(shape, dtype)
             self.nodes.append(Node(problem, (*parts, name)))
             self.parts[entry] = parts = [name]
         return parts[0] if parts else ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
+from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, OperatorCalls, Shape, Shapes, operator_of
+from clgraft.mxnet_ops.engine.operator import Operator, OperatorCalls, Shape, Shapes, data_dtype, operator_of
 from clgraft.mxnet_ops.engine.registration import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
@@ -30,6 +32,10 @@ class Part:
     operator: Operator
     inputs: tuple[Entry, ...]
     auxiliary: tuple[int, ...]
+
+    def of_size(self, size: int) -> Part:
+        """Return the part with its open sizes known."""
+        return replace(self, operator=self.operator.of_size(size))
 
 
 @register
@@ -104,6 +110,37 @@ class RegionOperator(Operator):
             found |= (not self.parts[number].operator.backward_reads_gradients) << place
         return found
 
+    @cached_property
+    def copied(self) -> Mapping[Entry, Entry]:
+        """Values that are another one in another shape, and that one; the region's outputs are values of their own."""
+        found: dict[Entry, Entry] = {}
+        for number, part in enumerate(self.parts):
+            if part.operator.is_copy and (number, 0) not in self.heads:
+                found[number, 0] = found.get(part.inputs[0], part.inputs[0])
+        return found
+
+    @cached_property
+    def singles(self) -> tuple[frozenset[Entry], frozenset[int]]:
+        """Arguments and values, and auxiliary states, that may be float32 where data are float16."""
+        readers: dict[Entry, list[bool]] = {}
+        states: set[int] = set()
+        for number, part in enumerate(self.parts):
+            flags = list(part.operator.single)
+            for entry in part.inputs:
+                flag = flags.pop(0)
+                if entry[0] == OUTSIDE:
+                    readers.setdefault(entry, []).append(flag)
+            readers.update({(number, output): [flags.pop(0)] for output in range(len(part.operator.outputs))})
+            states |= {place for place, flag in zip(part.auxiliary, flags) if flag}
+        return frozenset(entry for entry, found in readers.items() if all(found)), frozenset(states)
+
+    @property
+    def single(self) -> tuple[bool, ...]:
+        entries, states = self.singles
+        outside = [(OUTSIDE, place) for place in range(len(self.arguments))]
+        found = [entry in entries for entry in (*outside, *self.heads)]
+        return (*found, *(place in states for place in range(len(self.auxiliary))))
+
     def _fed(self, names: Any, join: Any) -> tuple[str, ...]:
         """Return the arguments for which any, or all, of the operators that read them name the input."""
         answers: dict[int, list[bool]] = {place: [] for place in range(len(self.names))}
@@ -163,20 +200,33 @@ class RegionOperator(Operator):
         """Return the shapes that follow from the known arguments': of all values, and of the auxiliary states."""
         given = [*shapes, *(self.constants[name] for name in self.names[len(self.arguments) :])]
         known: dict[Entry, Shape] = {(OUTSIDE, place): shape for place, shape in enumerate(given) if shape is not None}
-        states: dict[int, Shape] = {}
-        count = -1
-        while count != len(known):
-            count = len(known)
-            for number, part in enumerate(self.parts):
-                own = tuple(known.get(entry) for entry in part.inputs)
-                done = (number, len(part.operator.outputs) - 1) in known and None not in own
-                found = None if done else part.operator.infer(own)
-                if found is not None:
-                    inputs, outputs, auxiliary = found
-                    known.update(zip(part.inputs, inputs))
-                    known.update({(number, place): shape for place, shape in enumerate(outputs)})
-                    states.update(zip(part.auxiliary, auxiliary))
-        return known, states
+        found = _follow(known, self.parts)
+        open_ = [number for number, part in enumerate(self.parts) if part.operator.open_sizes]
+        sizes = self._asked_for(found[0]) if open_ else []
+        parts = list(self.parts)
+        for together in (open_, *([number] for number in open_)):  # mostly all are the batch
+            for size in sizes:
+                tried = [part.of_size(size) if number in together else part for number, part in enumerate(parts)]
+                try:
+                    sized = _follow(known, tried, expected=found[0])
+                except ProblemError:  # it is another size
+                    continue
+                parts, found = tried, sized
+                break
+            if found[0].keys() >= {(number, 0) for number in open_}:
+                break
+        return found
+
+    def _asked_for(self, known: Mapping[Entry, Shape]) -> list[int]:
+        """Return sizes of values that are known by what reads them alone."""
+        shapes = [
+            known[number, output]
+            for number, part in enumerate(self.parts)
+            if any(entry not in known for entry in part.inputs) or part.operator.open_sizes
+            for output in range(len(part.operator.outputs))
+            if (number, output) in known
+        ]
+        return list(dict.fromkeys(size for shape in shapes for size in shape))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         known, states = self.infer_all(shapes)
@@ -190,9 +240,46 @@ class RegionOperator(Operator):
     def part_calls(self, shapes: tuple[Shape, ...], dtype: str) -> list[OperatorCalls]:
         """Return what each part does for the shapes of the region's arguments."""
         known, _ = self.infer_all(shapes)
-        return [part.operator.calls(tuple(known[entry] for entry in part.inputs), dtype) for part in self.parts]
+        found = []
+        for part in self.parts:
+            own = dtype if any(part.operator.single) else data_dtype(dtype)
+            operator = part.operator
+            if operator.open_sizes:
+                operator = operator.of_shape(known[len(found), 0])
+            found.append(operator.calls(tuple(known[entry] for entry in part.inputs), own))
+        return found
 
     def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
         """Return whether the parts draw random numbers; they run in passes, not one by one."""
         draws = [calls.draw for calls in self.part_calls(shapes, dtype) if calls.draw is not None]
         return OperatorCalls({True: (), False: ()}, {True: (), False: ()}, draw=draws[0] if draws else None)
+
+
+def _follow(
+    given: Mapping[Entry, Shape], parts: Sequence[Part], expected: Mapping[Entry, Shape] | None = None
+) -> tuple[dict[Entry, Shape], dict[int, Shape]]:
+    """Return the shapes that follow from some: of values, and of auxiliary states.
+
+    Raises
+    ------
+    ProblemError
+        If a part refuses them, or one is not the expected one.
+    """
+    known: dict[Entry, Shape] = dict(given)
+    states: dict[int, Shape] = {}
+    count = -1
+    while count != len(known):
+        count = len(known)
+        for number, part in enumerate(parts):
+            own = tuple(known.get(entry) for entry in part.inputs)
+            done = (number, len(part.operator.outputs) - 1) in known and None not in own
+            found = None if done and expected is None else part.operator.infer(own)
+            if found is not None:
+                inputs, outputs, auxiliary = found
+                known.update(zip(part.inputs, inputs))
+                known.update({(number, place): shape for place, shape in enumerate(outputs)})
+                states.update(zip(part.auxiliary, auxiliary))
+    for entry, shape in (expected or {}).items():
+        if known.get(entry) != shape:
+            raise ProblemError(f"[ocl_region] got a value of shape {known.get(entry)}, expected {shape}")
+    return known, states

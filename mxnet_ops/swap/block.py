@@ -17,7 +17,7 @@ from mxnet import gluon
 
 from clgraft.mxnet_ops.swap.frozen import expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
-from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol, with_fuse
+from clgraft.mxnet_ops.swap.symbol import swap_known, with_fuse
 from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
@@ -153,7 +153,7 @@ def _settings(block: gluon.Block) -> dict[str, Any]:
 def _options_for(symbol: mx.sym.Symbol, inputs: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a swap for a block's symbol: its inputs are known, all other variables are parameters."""
     frozen = options["frozen"] and [name for name in symbol.list_inputs() if name not in inputs]
-    return {**options, "frozen": frozen}
+    return {**options, "frozen": frozen, "ordered": False}  # Gluon binds by name
 
 
 def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
@@ -239,7 +239,7 @@ def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
                 return swap_known(out, _parameter_dtypes(block), **given)[1]
             found = block(mx.sym.var("data"))
             out = mx.sym.Group(list(found) if isinstance(found, (list, tuple)) else [found])
-            return swap_symbol(out, **_options_for(out, ["data"], options))[1]
+            return swap_known(out, {}, **_options_for(out, ["data"], options))[1]
         except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell
             reason = f"could not be traced alone: {error}".splitlines()[0]
             if not block._children:
