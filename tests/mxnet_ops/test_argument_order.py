@@ -78,7 +78,7 @@ class Net(gluon.HybridBlock):
         with self.name_scope():
             self.base, self.side, self.main = (nn.HybridSequential(prefix=f"{name}_") for name in ("a", "b", "c"))
             for part in (self.base, self.side, self.main):
-                part.add(nn.Conv2D(4, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"))
+                part.add(nn.Conv2D(4, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
 
     def hybrid_forward(self, F, x):
         x = self.base(x)

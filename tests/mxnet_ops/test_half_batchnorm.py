@@ -68,7 +68,9 @@ def test_a_net_that_is_cast(swap, hybrid, train, regions, rng):
     assert list(got) == list(expected)
     for name, value in expected.items():
         assert got[name].dtype == value.dtype, name
-        assert_close(got[name], value, "float16", name)
+        scale = float(np.abs(value).max())
+        error = float(np.abs(got[name].astype("float64") - value.astype("float64")).max())
+        assert error <= 1e-2 * scale, f"{name}: {error} of {scale}"  # five operators, each of which rounds
     assert expected["net_batchnorm0_running_mean"].dtype == np.float32
 
 
