@@ -15,6 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("core", "mxnet_ops", "caffe_layers", "plugins")
+ADAPTERS = ("mxnet_ops", "caffe_layers", "plugins")
+LEVELS = 2  # of modules below core that adapters name
 FRAMEWORKS = {"mxnet", "caffe", "torch", "onnx", "tensorflow"}
 MAY_IMPORT_FRAMEWORK = {
     "core": set(),
@@ -189,6 +191,35 @@ def test_packages_import_only_what_is_below_them(folder):
         for line, module in imported_modules(path):
             if not expected_of(package, package_of(module)):
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {module}, which is not below {package}")
+    assert not wrong, "\n".join(wrong)
+
+
+def public_names(path: Path) -> set[str] | None:
+    """Return what `__all__` of a file lists; None if it has none."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
+            return set(ast.literal_eval(node.value))
+    return None
+
+
+@pytest.mark.parametrize("folder", ADAPTERS)
+def test_adapters_import_the_core_by_its_public_names(folder):
+    """They name modules of it that lie at most two levels deep, and there what packages list as theirs."""
+    wrong = []
+    for path in files(folder):
+        for line, name in imports(path):
+            if not name.startswith("clgraft.core."):
+                continue
+            place, module = f"{path.relative_to(ROOT)}:{line} imports {name}", name.split(".", 1)[1]
+            while module not in MODULES:
+                module = module.rpartition(".")[0]
+            left = name.split(".", 1)[1][len(module) + 1 :]
+            if module.count(".") > LEVELS:
+                wrong.append(f"{place}, a module more than {LEVELS} levels below core")
+            listed = public_names(MODULES[module]) if MODULES[module].name == "__init__.py" else None
+            hidden = any(part.startswith("_") for part in (*module.split("."), *left.split(".")))
+            if hidden or (left and listed is not None and left not in listed):
+                wrong.append(f"{place}, which is not public")
     assert not wrong, "\n".join(wrong)
 
 

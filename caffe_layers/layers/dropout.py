@@ -11,7 +11,7 @@ from clgraft.caffe_layers.layers.layer import TRAIN
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.nn import dropout
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.dropout.problem import KEY_WORDS
+from clgraft.core.operators.dropout import KEY_WORDS
 
 HALVES = "type: 'uniform' min: 0 max: 65536"  # 16 bits of the seed each
 HALF = 65535

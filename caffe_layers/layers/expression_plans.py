@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from clgraft import core
-from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
-from clgraft.core.operators.pointwise.problem import broadcast_shape
+from clgraft.core.operators.pointwise import PointwiseProblem, Reduction, broadcast_shape
 
 NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 ASSIGNMENT = re.compile(r"(^|;)\s*([A-Za-z_]\w*)\s*=(?!=)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clgraft.core.errors import ProblemError
@@ -91,6 +91,7 @@ def derive(
     wrt: Sequence[str],
     outputs: Sequence[str] | None = None,
     stated: Sequence[StatedGradient] = (),
+    constant: Collection[str] = (),
     *,
     zeros: bool = False,
 ) -> Derived:
@@ -103,6 +104,8 @@ def derive(
         As of `gradients`.
     stated : sequence of StatedGradient, optional
         Of nodes that lie in each other, the outer ones come later.
+    constant : collection of str, optional
+        Values through which no gradient flows.
     zeros : bool
         Whether a gradient that does not exist is computed as zeros.
 
@@ -116,14 +119,19 @@ def derive(
         if name not in graph.values:
             raise ProblemError(f"[graph] got {name!r}, expected one of the values {sorted(graph.values)}")
     expect(len(set(wrt)) == len(wrt), f"{tuple(wrt)} to differentiate by", "each name once")
-    return BackwardNodes(graph, tuple(wrt), differentiated, stated).run(zeros)
+    return BackwardNodes(graph, tuple(wrt), differentiated, stated, frozenset(constant)).run(zeros)
 
 
 class BackwardNodes:
     """The nodes of the backward pass, collected from the last node to the first."""
 
     def __init__(
-        self, graph: Structure, wrt: tuple[str, ...], outputs: tuple[str, ...], stated: Sequence[StatedGradient]
+        self,
+        graph: Structure,
+        wrt: tuple[str, ...],
+        outputs: tuple[str, ...],
+        stated: Sequence[StatedGradient],
+        constant: frozenset[str],
     ) -> None:
         self.source, self.wrt, self.outputs = graph, wrt, outputs
         self.stated = {one.last: one for one in stated}
@@ -133,14 +141,17 @@ class BackwardNodes:
         self.taken = set(graph.values)
         self.results = {name: self.fresh(gradient_name(name)) for name in wrt}
         self.inputs: dict[str, Value] = {}
-        self.needed = self._needed()
+        self.needed = self._needed(constant)
 
-    def _needed(self) -> set[str]:
-        """Return the values that depend on one of `wrt`."""
+    def _needed(self, constant: frozenset[str]) -> set[str]:
+        """Return the values that depend on one of `wrt` in a way that is differentiated."""
         needed = set(self.wrt)
-        for node in self.source.nodes:
+        for number, node in enumerate(self.source.nodes, 1):
             if needed & set(node.reads):
-                needed |= set(node.writes)
+                needed |= set(node.writes) - constant
+            own = self.stated.get(number)
+            if own is not None and needed & set(own.inputs):
+                needed |= set(own.outputs) - constant
         return needed
 
     def fresh(self, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,7 +67,7 @@ class Build:
         self.training = training
         self.constants: dict[str, np.ndarray] = {}
         self._stated: list[StatedGradient] = []
-        self._after: set[int] = set()  # numbers of the nodes that run after the backward pass
+        self._after: dict[int, tuple[str, ...]] = {}  # nodes that run after the backward pass -> what they belong to
         self._constant_gradients: set[str] = set()
 
     # values
@@ -174,16 +174,22 @@ class Build:
         self._stated.append(StatedGradient(first, self.here, read, written, names))
 
     def without_gradient(self, x: Tensor) -> Tensor:
-        """Return a value through which no gradient flows where it is an output."""
+        """Return a value through which no gradient flows: neither as an output nor from what reads it."""
         self._constant_gradients.add(x.name)
         return x
 
     @contextmanager
-    def after_backward(self) -> Iterator[None]:
-        """Have what is added in the context run after the backward pass, if there is one."""
+    def after_backward(self, *tensors: Tensor) -> Iterator[None]:
+        """Have what is added in the context run after the backward pass, if there is one.
+
+        Parameters
+        ----------
+        *tensors : Tensor
+            What it belongs to: it is left out where no gradient flows to any of them (see `Passes.leading_to`).
+        """
         first = self.here
         yield
-        self._after |= set(range(first, self.here))
+        self._after.update(dict.fromkeys(range(first, self.here), tuple(tensor.name for tensor in tensors)))
 
     # passes
 
@@ -199,16 +205,23 @@ class Build:
             Whether a gradient that does not exist is computed as zeros.
         """
         whole = self.graph.graph(*(tensor.name for tensor in outputs))
-        after = tuple(whole.nodes[i] for i in sorted(self._after))
+        late = sorted(self._after)
         graph = whole.with_nodes(node for i, node in enumerate(whole.nodes) if i not in self._after)
         flowing = tuple(name for name in whole.outputs if name not in self._constant_gradients)
         if not wrt:
             found = Derived(graph.nodes, (), {}, {})
         else:
-            found = derive(graph, wrt, flowing, [self._moved(one) for one in self._stated], zeros=zeros)
-        if wrt:
+            stated = [self._moved(one) for one in self._stated]
+            found = derive(graph, wrt, flowing, stated, self._constant_gradients, zeros=zeros)
             found = _suited(graph, found, self.training)
-        return Passes(tuple(outputs), found.forward, (*found.backward, *after), found.incoming, found.found)
+        return Passes(
+            tuple(outputs),
+            found.forward,
+            (*found.backward, *(whole.nodes[i] for i in late)),
+            found.incoming,
+            found.found,
+            tuple(self._after[i] for i in late),
+        )
 
     def _moved(self, one: StatedGradient) -> StatedGradient:
         """Return a stated gradient with the numbers that its nodes have without those that run later."""
@@ -230,6 +243,8 @@ class Passes:
         For each output with a gradient, by its name, the value that the backward pass reads it from.
     found : mapping of str to str
         For each input whose gradient was asked for, the value that holds it; empty if it is zero.
+    late : tuple of tuple of str
+        For each of the last backward nodes, which only follow the gradients, the values that it belongs to.
     """
 
     outputs: tuple[Tensor, ...]
@@ -237,6 +252,20 @@ class Passes:
     backward: tuple[Node, ...]
     incoming: Mapping[str, Value]
     found: Mapping[str, str]
+    late: tuple[tuple[str, ...], ...] = ()
+
+    def leading_to(self, wanted: Collection[str]) -> tuple[Node, ...]:
+        """Return the backward nodes without those that belong to values which follow from none of the wanted inputs.
+
+        Gradients that nobody asks for are still among them: `drop_dead` drops those.
+        """
+        following = set(wanted)
+        for node in self.forward:
+            if following & set(node.reads):
+                following |= set(node.writes)
+        count = len(self.backward) - len(self.late)
+        late = zip(self.backward[count:], self.late)
+        return (*self.backward[:count], *(node for node, owners in late if following & set(owners)))
 
 
 def _suited(graph: Graph, found: Derived, training: bool) -> Derived:

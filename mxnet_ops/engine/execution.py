@@ -13,17 +13,8 @@ import numpy as np
 from clgraft import core
 from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
-from clgraft.mxnet_ops.engine.operator import (
-    IN_GRAD,
-    OUT,
-    Draw,
-    Operator,
-    OperatorCall,
-    OperatorCalls,
-    Shape,
-    data_dtype,
-    parameter_dtype,
-)
+from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Operator, OperatorCalls, Shape
+from clgraft.mxnet_ops.engine.operator_calls import NO_CALLS, OperatorCall, data_dtype, parameter_dtype
 
 # a region's work by its number: operator, inputs' shapes and their dtype; C may keep the number for good
 REGIONS: dict[int, tuple[Operator, tuple[Shape, ...], str]] = {}
@@ -36,7 +27,6 @@ class OperatorWork(NamedTuple):
     """The C struct of a work, and the objects that own what it points to."""
 
     struct: Any
-    draw: Draw | None
     owners: tuple[Any, ...]
 
 
@@ -108,7 +98,7 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
     core.ClgraftError
         If the device cannot serve a problem; running then only fails with the device.
     """
-    calls = operator.calls(shapes, dtype)
+    calls = NO_CALLS if operator.is_region else operator.calls(shapes, dtype)
     owners: list[Any] = []
     orders = ((calls.forward, OUT), (calls.backward, IN_GRAD))
     parts = [
@@ -137,11 +127,11 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
             "zero_count": len(calls.zeros),
             "out_count": len(blocks["out_bytes"]),
             "in_place": operator.in_place,
-            "draws": calls.draw is not None,
+            "draws": bool(operator.draws),
             "absent": sum(1 << tag for tag in operator.absent_in_backward),
             "is_region": operator.is_region,
             "unread_gradients": operator.unread_gradients,
             "number": number,
         },
     )
-    return OperatorWork(struct, calls.draw, (*owners, *blocks.values(), *contents))
+    return OperatorWork(struct, (*owners, *blocks.values(), *contents))

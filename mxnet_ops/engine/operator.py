@@ -21,14 +21,13 @@ from clgraft.mxnet_ops.engine.operator_calls import (
     OUT_GRAD,
     STATE,
     Draw,
-    OperatorCall,
     OperatorCalls,
     Shape,
     Shapes,
     data_dtype,
     parameter_dtype,
 )
-from clgraft.mxnet_ops.engine.recording import recorded_calls
+from clgraft.mxnet_ops.engine.recording import Array, recorded_calls
 
 __all__ = [
     "AUX",
@@ -40,7 +39,6 @@ __all__ = [
     "STATE",
     "Draw",
     "Operator",
-    "OperatorCall",
     "OperatorCalls",
     "Shape",
     "Shapes",
@@ -56,8 +54,7 @@ PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are le
 class Operator:
     """Base class of the families: frozen values made from attributes.
 
-    A subclass sets `op_type`, `arguments`, `outputs` and `auxiliary`, and defines `read`, `infer` and `build`; or
-    `calls` in its place, where it says itself what runs and where values are.
+    A subclass sets `op_type`, `arguments`, `outputs` and `auxiliary`, and defines `read`, `infer` and `build`.
     """
 
     op_type: ClassVar[str]
@@ -102,8 +99,8 @@ class Operator:
         """Return the operator whose open sizes are this one."""
         return self
 
-    def of_shape(self, shape: Shape) -> Operator:
-        """Return the constant of a shape."""
+    def as_constant(self, shape: Shape, dtype: str) -> Operator:
+        """Return the constant of a shape and a dtype."""
         return self
 
     @property
@@ -112,9 +109,9 @@ class Operator:
         return ()
 
     @property
-    def draw(self) -> Draw | None:
-        """The random numbers that `build` gets a key for, as its last value."""
-        return None
+    def draws(self) -> tuple[Draw, ...]:
+        """The random numbers that `build` gets keys for, as its last values."""
+        return ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -149,19 +146,14 @@ class Operator:
         """Return the calls of the core that stand in for MXNet's operator at these input shapes."""
         inferred = self.infer(shapes)
         assert inferred is not None
-        count = len(self.arguments)
-        data, parameter = data_dtype(dtype), parameter_dtype(dtype)
-        dtypes = tuple(parameter if single else data for single in self.single)
-        return recorded_calls(
-            self.build,
-            self.arguments,
-            shapes,
-            dtypes[:count],
-            self.auxiliary,
-            tuple(inferred[2]),
-            dtypes[count + len(self.outputs) :],
-            self.draw,
-        )
+        inputs, states = self.arrays(shapes, inferred[2], dtype)
+        return recorded_calls(self.build, inputs, states, len(self.draws))
+
+    def arrays(self, inputs: Sequence[Shape], states: Sequence[Shape], dtype: str) -> tuple[tuple[Array, ...], ...]:
+        """Return inputs and auxiliary states with their dtypes, which `single` tells of half precision."""
+        kinds = [parameter_dtype(dtype) if single else data_dtype(dtype) for single in self.single]
+        after = kinds[len(self.arguments) + len(self.outputs) :]
+        return tuple(zip(inputs, kinds)), tuple(zip(states, after))
 
     def build(self, *values: Any, **more: Any) -> Any:
         """Return the outputs for a builder, the inputs and the auxiliary states, by functions of `clgraft.core.nn`."""

@@ -10,6 +10,7 @@ from clgraft.mxnet_ops.engine.calls import lib
 
 Shape = tuple[int, ...]
 Shapes = tuple[list[Shape], list[Shape], list[Shape]]
+Place = tuple[int, int]  # an array: its group, and its number there
 
 MIXED = "float16 data and float32 parameters"  # stands where a dtype is expected
 
@@ -29,27 +30,24 @@ def parameter_dtype(dtype: str) -> str:
 
 
 class OperatorCall(NamedTuple):
-    """One problem of an operator; for each of its arguments the array that fills it, as (group, place), or None."""
+    """One problem of an operator; for each of its arguments the array that fills it, or None."""
 
     problem: core.Problem
-    arrays: tuple[tuple[int, int] | None, ...]
+    arrays: tuple[Place | None, ...]
     scalars: tuple[float, ...] = ()
 
 
 class Draw(NamedTuple):
-    """Random numbers of an operator: the array of the state whose 4 words get a new key before a forward that draws.
+    """Random numbers of an operator: the 4 words of its key are new before each forward that draws.
 
     Parameters
     ----------
-    place : int
-        In the state.
     seed : int or None
         The operator's own; None follows ``mx.random.seed``.
     always : bool
         Whether a forward that does not train draws as well.
     """
 
-    place: int
     seed: int | None
     always: bool
 
@@ -62,15 +60,15 @@ class OperatorCalls(NamedTuple):
     forward, backward : mapping
         The calls when training and when not. The core leaves out an output whose write request is null.
     state : tuple of numpy arrays' (shape, dtype, fill)
-        Arrays that live from forward to backward; `fill` is their first content.
+        Arrays that live from forward to backward; `fill` is their first content. Keys of random numbers come first.
     zeros : tuple of (int, int)
         Input gradients that are zero: (place, bytes).
-    draw : Draw, optional
-        Of an operator with random numbers.
     """
 
     forward: Mapping[bool, tuple[OperatorCall, ...]]
     backward: Mapping[bool, tuple[OperatorCall, ...]]
     state: tuple[tuple[Shape, str, float], ...] = ()
     zeros: tuple[tuple[int, int], ...] = ()
-    draw: Draw | None = None
+
+
+NO_CALLS = OperatorCalls({True: (), False: ()}, {True: (), False: ()})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import mxnet as mx
@@ -60,15 +60,15 @@ class Stream:
         self._generation: object = None
         self._count = 0
 
-    def advance(self, train: bool, state: Sequence[np.ndarray]) -> None:
-        """Write the key of the next draw into the operator's state, if a forward draws."""
+    def advance(self, train: bool, key: np.ndarray) -> None:
+        """Write the next draw into an operator's key, if a forward draws."""
         if not (train or self._draw.always):
             return
         seed, generation = _seed.now() if self._draw.seed is None else (self._draw.seed, None)
         if generation is not self._generation:
             self._generation, self._count = generation, 0
         words = (seed % WORD, seed // WORD % WORD, self._number % WORD, self._count % WORD)
-        state[self._draw.place].view(np.uint32)[...] = words
+        key.view(np.uint32)[...] = words
         self._count += 1
 
 

@@ -20,6 +20,7 @@ from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 from clgraft import core
 from clgraft.core import ClgraftError, ProblemError
 from clgraft.core.log import log
+from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
 from clgraft.mxnet_ops.engine.execution import REGIONS, plan_step, prepare
@@ -30,6 +31,7 @@ from clgraft.mxnet_ops.engine.random_numbers import Stream
 
 FLOATS = ("float32", "float16", "float64")
 MOST_NAMED = 4  # arrays in an error about dtypes
+KEY_BYTES = KEY_WORDS * np.dtype(np.int32).itemsize
 DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
 DTYPES[lib.CLG_MX_MIXED] = MIXED  # of a work; MXNet has no such number
 
@@ -62,7 +64,7 @@ class Execution(Protocol):
 # how a region is made: from a context, its operator, its inputs' shapes and their dtype
 STARTS: dict[str, Callable[..., Execution]] = {}
 _executions: dict[int, Execution] = {}  # those at work
-_numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # the running operators that draw random numbers
+_numbers: dict[int, tuple[Stream, np.ndarray]] = {}  # the running operators that draw random numbers
 
 
 def _answer(function: Callable[..., None]) -> Callable[..., int]:
@@ -192,15 +194,9 @@ def plan(problem: Any, context: int, found: Any) -> None:
 
 @_answer
 def start_numbers(execution: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
-    operator = _operator(op_type, count, attributes)
-    calls = operator.calls(tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])  # type: ignore[arg-type]
-    assert calls.draw is not None
-    states = []
-    for place, (shape, kind, _) in enumerate(calls.state):
-        empty = np.empty(shape, kind)
-        memory = ffi.buffer(lib.clg_mx_state_of(execution, place), empty.nbytes)
-        states.append(np.frombuffer(memory, kind).reshape(shape))
-    _numbers[_key(execution)] = Stream(calls.draw), states
+    (drawn,) = _operator(op_type, count, attributes).draws
+    words = np.frombuffer(ffi.buffer(lib.clg_mx_state_of(execution, 0), KEY_BYTES), np.int32)
+    _numbers[_key(execution)] = Stream(drawn), words
 
 
 @_answer
@@ -209,8 +205,8 @@ def draw(execution: Any, train: int) -> None:
     if region is not None:
         region.draw(bool(train))
         return
-    stream, states = _numbers[_key(execution)]
-    stream.advance(bool(train), states)
+    stream, words = _numbers[_key(execution)]
+    stream.advance(bool(train), words)
 
 
 @_answer

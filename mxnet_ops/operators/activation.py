@@ -126,8 +126,8 @@ class Activation(Operator):
         return min(1, len(data) - 1)
 
     @property
-    def draw(self) -> Draw | None:
-        return Draw(0, self.seed, False) if self.act_type == "rrelu" else None
+    def draws(self) -> tuple[Draw, ...]:
+        return (Draw(self.seed, False),) if self.act_type == "rrelu" else ()
 
     def build(self, build: Build, data: Tensor, *more: Tensor) -> Tensor:
         if self.act_type == "rrelu":

@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.batchnorm.problem import FOLLOWING as CORE_FOLLOWING
+from clgraft.core.operators.batchnorm import FOLLOWING as CORE_FOLLOWING
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
@@ -124,7 +124,7 @@ class BatchNorm(Operator):
             # MXNet keeps momentum in single precision, whatever the dtype of the data
             momentum = np.float32(self.momentum)
             rest = float(np.float32(1) - momentum)
-            with build.after_backward():
+            with build.after_backward(data, gamma, beta):
                 norms.update_averages(build, data, normed, moving, keep=float(momentum), add=(rest, rest), axis=axis)
         if not self.output_mean_var:
             return (normed.y,)

@@ -64,8 +64,8 @@ class Dropout(Operator):
         return [data], [data], []
 
     @property
-    def draw(self) -> Draw:
-        return Draw(0, self.seed, self.mode == "always")
+    def draws(self) -> tuple[Draw, ...]:
+        return (Draw(self.seed, self.mode == "always"),)
 
     def build(self, build: Build, data: Tensor, key: Tensor) -> Tensor:
         draws = (build.training or self.mode == "always") and self.p != 0

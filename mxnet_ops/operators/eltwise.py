@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from clgraft.core.nn import elementwise
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.pointwise.problem import broadcast_shape
+from clgraft.core.operators.pointwise import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register

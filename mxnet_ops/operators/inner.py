@@ -18,7 +18,7 @@ from clgraft.core.nn import elementwise, products
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, OperatorCalls, Shape, Shapes, data_dtype
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 Reader = Callable[[Attributes, str], Any]
@@ -314,10 +314,12 @@ class Inner(Operator):
 
     def of_size(self, size: int) -> Inner:
         shape = dict(self.given).get("shape", ())
-        return self.of_shape(tuple(own if own > 0 else size for own in shape)) if self.open_sizes else self
+        return (
+            self.as_constant(tuple(own if own > 0 else size for own in shape), self.dtype) if self.open_sizes else self
+        )
 
-    def of_shape(self, shape: Shape) -> Inner:
-        return replace(self, given=tuple({**dict(self.given), "shape": shape}.items()))
+    def as_constant(self, shape: Shape, dtype: str) -> Inner:
+        return replace(self, given=tuple({**dict(self.given), "shape": shape}.items()), dtype=dtype)
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         known = [shape for shape in shapes if shape is not None]
@@ -327,9 +329,6 @@ class Inner(Operator):
             return known, self.built(known), []
         except (IndexError, ZeroDivisionError):
             raise self.error("inputs", f"of shapes {known}", f"some that fit {self.function}") from None
-
-    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
-        return Operator.calls(replace(self, dtype=data_dtype(dtype)), shapes, dtype)
 
     def build(self, build: Build, *values: Tensor) -> Tensor:
         given = dict(self.given)

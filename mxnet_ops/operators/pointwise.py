@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
-from clgraft.core.operators.pointwise.problem import broadcast_shape
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.pointwise import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import (
-    IN,
-    IN_GRAD,
-    OUT,
-    OUT_GRAD,
-    Operator,
-    OperatorCall,
-    OperatorCalls,
-    Shape,
-    Shapes,
-)
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 NAME = re.compile(r"\b(dx|dy|x|y)(\d+)\b")
@@ -151,19 +141,21 @@ class Pointwise(Operator):
         output = kept if self.keepdims else tuple(size for i, size in enumerate(kept) if i not in axes) or (1,)
         return list(known), [output] * len(self.outputs), []
 
-    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
-        count, values = len(self.outputs), tuple(value for _, value in self.scalars)
-        inputs = tuple((IN, i) for i in range(self.num_args))
-        outputs = tuple((OUT, i) for i in range(count))
-        forward = (OperatorCall(self._forward(shapes, dtype), (*inputs, *outputs), values),)
-        if self.gradient == NO_GRADIENT:
-            itemsize = core.Argument("x", "in", (1,), dtype).nbytes
-            zeros = tuple((i, math.prod(shape) * itemsize) for i, shape in enumerate(shapes))
-            return OperatorCalls({True: forward, False: forward}, {True: (), False: ()}, (), zeros)
+    def build(self, build: Build, *values: Tensor) -> tuple[Tensor, ...]:
+        first, dtype, numbers = build.here, values[0].dtype, dict(self.scalars)
+        shapes = tuple(value.shape for value in values)
         _, kept = self._reduced(broadcast_shape(shapes))
-        arrays = [(OUT_GRAD, i) for i in range(count)] + list(inputs)
-        if self.backward_reads_outputs:
-            arrays += outputs
-        arrays += [(IN_GRAD, i) for i in range(self.num_args)]
-        backward = (OperatorCall(self._backward(shapes, (kept,) * count, dtype), tuple(arrays), values),)
-        return OperatorCalls({True: forward, False: forward}, {True: backward, False: backward})
+        outputs = build.add(self._forward(shapes, dtype), *values, scalars=numbers)
+
+        def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> Sequence[Tensor | None]:
+            if self.gradient == NO_GRADIENT:
+                return (None,) * len(values)
+            (known, *_) = (dy for dy in dys if dy is not None)
+            given = (build.pointwise("y0 = 0;", [known])[0] if dy is None else dy for dy in dys)
+            read = outputs if self.backward_reads_outputs else ()
+            unwanted = [f"y{i}" for i, asked in enumerate(wanted) if not asked]
+            problem = self._backward(shapes, (kept,) * len(outputs), dtype)
+            return build.add(problem, *given, *values, *read, scalars=numbers, unwanted=unwanted)
+
+        build.state_gradient(first, values, outputs, backward)
+        return outputs

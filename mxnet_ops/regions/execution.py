@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core import settings
+from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.runtime.plan import SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
@@ -52,10 +53,9 @@ class RegionProgram:
     ) -> None:
         self.context, self.dtype, self.constants = context, dtype, constants
         self.lowering = RegionLowering(region, shapes, dtype)
-        self.drawing = [number for number, calls in enumerate(self.lowering.part_calls) if calls.draw is not None]
         self.staged = context.device.host_access == "staged"
         self._copied = self._read_twice() if self.staged and constants is None else {}
-        names = [*(f"key{number}" for number in self.drawing), *self.lowering.kept, *self._copied]
+        names = [*(f"key{number}" for number in range(len(region.draws))), *self.lowering.kept, *self._copied]
         self.places = {name: place for place, name in enumerate(names)}
         self.region = ffi.new("clg_mx_region *")
         self._passes: dict[Any, Pass] = {}
@@ -162,13 +162,12 @@ class Execution:
     def __init__(self, program: RegionProgram) -> None:
         self._program = program
         self._kept: dict[str, Any] = {}
-        self._streams: list[tuple[Stream, Sequence[np.ndarray]]] = []
+        self._streams: list[tuple[Stream, np.ndarray]] = []
         self.region, self.own = program.region, ffi.new("clg_mx_memory[]", len(program.places) + 1)
-        for number in program.drawing:
-            calls = program.lowering.part_calls[number]
-            states = [np.zeros(shape, dtype) for shape, dtype, _ in calls.state]
-            self._streams.append((Stream(calls.draw), states))
-            self.own[program.places[f"key{number}"]] = memory_of(states[calls.draw.place])
+        for number, draw in enumerate(program.lowering.region.draws):
+            key = np.zeros(KEY_WORDS, np.int32)
+            self._streams.append((Stream(draw), key))
+            self.own[program.places[f"key{number}"]] = memory_of(key)
 
     def make(self, which: int, modes: tuple[int, ...]) -> None:
         """Add the pass for these write requests to the region."""
@@ -182,8 +181,8 @@ class Execution:
 
     def draw(self, train: bool) -> None:
         """Draw new keys of random numbers."""
-        for stream, states in self._streams:
-            stream.advance(train, states)
+        for stream, key in self._streams:
+            stream.advance(train, key)
 
     def close(self) -> None:
         """Leave the kept arrays to other operators."""

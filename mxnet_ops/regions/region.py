@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +10,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from clgraft.core import ProblemError
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, OperatorCalls, Shape, Shapes, data_dtype, operator_of
+from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes, operator_of
 from clgraft.mxnet_ops.engine.registration import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
@@ -111,15 +113,6 @@ class RegionOperator(Operator):
         return found
 
     @cached_property
-    def copied(self) -> Mapping[Entry, Entry]:
-        """Values that are another one in another shape, and that one; the region's outputs are values of their own."""
-        found: dict[Entry, Entry] = {}
-        for number, part in enumerate(self.parts):
-            if part.operator.is_copy and (number, 0) not in self.heads:
-                found[number, 0] = found.get(part.inputs[0], part.inputs[0])
-        return found
-
-    @cached_property
     def singles(self) -> tuple[frozenset[Entry], frozenset[int]]:
         """Arguments and values, and auxiliary states, that may be float32 where data are float16."""
         readers: dict[Entry, list[bool]] = {}
@@ -140,6 +133,10 @@ class RegionOperator(Operator):
         outside = [(OUTSIDE, place) for place in range(len(self.arguments))]
         found = [entry in entries for entry in (*outside, *self.heads)]
         return (*found, *(place in states for place in range(len(self.auxiliary))))
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        return tuple(draw for part in self.parts for draw in part.operator.draws)
 
     def _fed(self, names: Any, join: Any) -> tuple[str, ...]:
         """Return the arguments for which any, or all, of the operators that read them name the input."""
@@ -237,22 +234,26 @@ class RegionOperator(Operator):
         inputs = [known[entry] for entry in entries[: len(self.arguments)]]
         return inputs, [known[entry] for entry in self.heads], auxiliary
 
-    def part_calls(self, shapes: tuple[Shape, ...], dtype: str) -> list[OperatorCalls]:
-        """Return what each part does for the shapes of the region's arguments."""
-        known, _ = self.infer_all(shapes)
-        found = []
-        for part in self.parts:
-            own = dtype if any(part.operator.single) else data_dtype(dtype)
-            operator = part.operator
-            if operator.open_sizes:
-                operator = operator.of_shape(known[len(found), 0])
-            found.append(operator.calls(tuple(known[entry] for entry in part.inputs), own))
-        return found
-
-    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
-        """Return whether the parts draw random numbers; they run in passes, not one by one."""
-        draws = [calls.draw for calls in self.part_calls(shapes, dtype) if calls.draw is not None]
-        return OperatorCalls({True: (), False: ()}, {True: (), False: ()}, draw=draws[0] if draws else None)
+    def build(self, build: Build, *values: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs of the heads, and then those of the losses inside, whose gradients wait for none."""
+        count, states = len(self.names), len(self.auxiliary_names)
+        inputs, auxiliary, keys = values[:count], values[count : count + states], iter(values[count + states :])
+        shapes, _ = self.infer_all([tensor.shape for tensor in inputs[: len(self.arguments)]])
+        found: dict[Entry, Tensor] = {(OUTSIDE, place): tensor for place, tensor in enumerate(inputs)}
+        dtype = next((tensor.dtype for entry, tensor in found.items() if entry not in self.singles[0]), "float32")
+        for number, part in enumerate(self.parts):
+            if part.operator.is_copy and (number, 0) not in self.heads:
+                found[number, 0] = build.reshape(found[part.inputs[0]], shapes[number, 0])
+                continue
+            operator = part.operator if part.inputs else part.operator.as_constant(shapes[number, 0], dtype)
+            drawn = itertools.islice(keys, len(operator.draws))
+            own = (found[entry] for entry in part.inputs)
+            made = operator.build(build, *own, *(auxiliary[place] for place in part.auxiliary), *drawn)
+            for place, tensor in enumerate(made if isinstance(made, tuple) else (made,)):
+                found[number, place] = build.reshape(tensor, shapes[number, place])
+        losses = {n for n, part in enumerate(self.parts) if not part.operator.backward_reads_gradients}
+        inside = (entry for entry in found if entry[0] in losses and entry not in self.heads)
+        return tuple(found[entry] for entry in (*self.heads, *inside))
 
 
 def _follow(

@@ -10,7 +10,7 @@ from typing import Any
 
 from clgraft.core import settings
 from clgraft.core.runtime import cache_limit, program_cache, toolchains
-from clgraft.core.runtime.toolchains.base import DriverCache
+from clgraft.core.runtime.toolchains import DriverCache
 from clgraft.core.tuning import database
 from clgraft.plugins.command_line import terminal
 

@@ -107,6 +107,65 @@ def test_adaptive_pooling_is_part_of_a_region(no_passes, rng):
     compare(*(evaluate(symbol, arrays, heads, auxiliary=states) for symbol in (one, joined)))
 
 
+def joined_like_single(symbol: mx.sym.Symbol, rng, names: set[str], **known) -> None:
+    """Compare a symbol of operators of clgraft with one region that holds these, bit by bit."""
+    one, joined, report = both(symbol)
+    assert [set(inside) for inside in report.regions.values()] == [names], str(report)
+    arrays, states = arrays_of(one, rng, **known)
+    shapes = one.infer_shape(**known)[1]
+    heads = [random(rng, *shape) for shape in shapes]
+    for requests in ("write", "add"):
+        found = (evaluate(s, arrays, heads, requests=requests, start=0.5, auxiliary=states) for s in (one, joined))
+        compare(*found)
+
+
+def test_a_loss_inside_learns_whatever_reads_it(no_passes, rng):
+    dense = sym.FullyConnected(sym.var("data"), num_hidden=5, name="dense")
+    softmax = sym.SoftmaxOutput(dense, name="softmax")
+    keys = {"expression": "y0 = floor(2 * x0);", "gradient": "none"}
+    floor = sym.Custom(softmax, op_type="ocl_pointwise", name="floor", **keys)
+    one, joined, report = both(floor)
+    assert list(map(set, report.regions.values())) == [{"dense", "softmax", "floor"}]
+    arrays, _ = arrays_of(one, rng, data=(4, 3))
+    head = random(rng, 4, 5)
+    found = [evaluate(symbol, arrays, [head]) for symbol in (one, joined)]
+    compare(*found)
+    assert np.abs(found[1].gradients["data"]).max() > 0
+
+
+def test_statistics_are_read_inside_and_pass_no_gradient_on(no_passes, rng):
+    first = sym.tanh(sym.var("data"), name="first")
+    norm = sym.Custom(first, op_type="ocl_batchnorm", output_mean_var=True, name="norm")
+    heads = [sym.sigmoid(norm[0], name="y"), sym.tanh(norm[1], name="mean"), sym.tanh(norm[2], name="inverse")]
+    joined_like_single(sym.Group(heads), rng, {"first", "norm", "y", "mean", "inverse"}, data=DATA)
+
+
+@pytest.mark.parametrize("gradient", ["dx0 = dy0 * x1 + dy1; dx1 = dy0 * x0;", "dx0 = dy0 * y1; dx1 = dy1 * x0;"])
+@pytest.mark.parametrize("read", [(0,), (1,), (0, 1)], ids=str)
+def test_an_expression_of_several_outputs_is_part_of_a_region(no_passes, rng, read, gradient):
+    a, b = (sym.tanh(sym.var(name), name=f"first_{name}") for name in "ab")
+    keys = {"expression": "y0 = x0 * x1; y1 = scale * x0;", "gradient": gradient, "scalars": {"scale": 0.5}}
+    own = sym.Custom(a, b, op_type="ocl_pointwise", num_args=2, name="own", **keys)
+    heads = [sym.sigmoid(own[place], name=f"last_{place}") for place in read]
+    names = {"first_a", "first_b", "own", *(f"last_{place}" for place in read)}
+    joined_like_single(sym.Group(heads), rng, names, a=(3, 4), b=(3, 4))
+
+
+def test_moving_statistics_wait_for_a_gradient_of_their_norm(no_passes, rng):
+    data, other = sym.var("data"), sym.var("other")
+    norm = sym.BatchNorm(sym.tanh(data, name="first"), fix_gamma=True, name="norm")
+    one, joined, _ = both(sym.elemwise_add(norm, sym.tanh(other, name="second"), name="sum"))
+    assert len(region_nodes(joined)) == 1
+    arrays, states = arrays_of(one, rng, data=DATA, other=DATA)
+    head = random(rng, *DATA)
+    for learned in ("other", "norm_gamma", "data"):
+        requests = {name: "write" if name == learned else "null" for name in one.list_arguments()}
+        found = [evaluate(s, arrays, [head], requests=requests, auxiliary=states) for s in (one, joined)]
+        compare(*found)
+        for name, value in found[1].auxiliary.items():
+            assert np.array_equal(value, states[name]) == (learned == "other")
+
+
 @pytest.mark.parametrize("requests", ["write", "add", "mixed"])
 @pytest.mark.parametrize("train", [True, False])
 def test_bits_of_single_operators(no_passes, rng, requests, train):

@@ -1,9 +1,9 @@
 """Programs per element: broadcast, compute, fold. The problem and its implementation."""
 
 from clgraft.core.operators.pointwise import generated
-from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction
+from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction, broadcast_shape
 from clgraft.core.planning.implementation import register
 
 register(PointwiseProblem, (generated,))
 
-__all__ = ["PointwiseProblem", "Reduction"]
+__all__ = ["PointwiseProblem", "Reduction", "broadcast_shape"]

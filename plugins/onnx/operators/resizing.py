@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clgraft.core.nn import resizing as nn
-from clgraft.core.operators.resampling import ResampleProblem
-from clgraft.core.operators.resampling.filters import Resampling
+from clgraft.core.operators.resampling import ResampleProblem, Resampling
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.graph import Graph, Value
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.nn.builder import Build, Tensor
 from tests.core.nn.functions import built, expect_like
@@ -88,6 +89,34 @@ def test_an_output_without_gradient_gets_none():
     assert list(passes.incoming) == [passes.outputs[0].name]
 
 
+def test_no_gradient_flows_through_a_value_without_one():
+    build = Build()
+    x, w = build.input("x", (3,)), build.input("w", (3,))
+    first, second = build.pointwise("y0 = 2 * x0; y1 = 3 * x0;", [x])
+    y = build.pointwise("y0 = x0 * x1 * x2;", [first, build.without_gradient(second), w])
+    passes = build.passes(y, ["x", "w"])
+    dy = list(passes.incoming.values())
+    graph = Graph(
+        (*passes.forward, *passes.backward),
+        (Value("x", (3,)), Value("w", (3,)), *dy),
+        (passes.found["x"], passes.found["w"]),
+    )
+    values = evaluate(graph, dict.fromkeys(("x", "w", dy[0].name), np.ones(3, np.float32)))
+    assert values[passes.found["x"]].tolist() == [6.0] * 3  # not 12: d(2x * 3x) by the first factor alone
+    assert values[passes.found["w"]].tolist() == [6.0] * 3
+
+
+def test_a_stated_gradient_leads_past_a_value_without_one():
+    build = Build()
+    x = build.input("x", (3,))
+    first = build.here
+    (inner,) = build.pointwise("y0 = 2 * x0;", [x])
+    (y,) = build.pointwise("y0 = x0 * x0;", [build.without_gradient(inner)])
+    build.state_gradient(first, (x,), (y,), lambda on, dys, wanted: on.pointwise("y0 = 5 * x0;", [dys[0]]))
+    passes = build.passes(build.pointwise("y0 = 7 * x0;", [y]), ["x"])
+    assert passes.found["x"] and [node.problem.kind for node in passes.backward] == ["pointwise"] * 2
+
+
 def test_inputs_without_gradient_are_told():
     build = Build()
     x, unused = build.input("x", (3,)), build.input("unused", (3,))
@@ -101,18 +130,21 @@ def test_inputs_without_gradient_are_told():
 def test_what_comes_after_the_backward_pass():
     build = Build(training=True)
     x, moving = build.input("x", (2, 3, 4)), (build.state("mean", (3,)), build.state("var", (3,)))
+    build.input("other", (3,))
     from clgraft.core.nn import norms
 
     with build.after_backward():
         pass
     normed = norms.batch_norm(build, x, None, None, eps=1e-3)
-    with build.after_backward():
+    with build.after_backward(x):
         norms.update_averages(build, x, normed, moving, keep=0.9, add=(0.1, 0.1))
     y = norms.length_norm(build, normed.y, (1,), eps=1e-3)
-    passes = build.passes([y], ["x"])
+    passes = build.passes([y], ["x", "other"])
     assert [node.problem.kind for node in passes.forward] == ["batchnorm", "pointwise", "pointwise"]
     assert [getattr(node.problem, "direction", "") for node in passes.backward][-1] == "update_statistics"
     assert [getattr(node.problem, "direction", "") for node in passes.backward][-2] == "backward_training"
+    assert passes.leading_to(["x"]) == passes.backward
+    assert passes.leading_to(["other"]) == passes.backward[:-1]
 
 
 def test_counts_that_do_not_fit_are_refused():
