@@ -23,7 +23,9 @@ def net_of(name: str):
 
 def is_task(name: str) -> bool:
     """Return whether a net has another net inside, whose parameters would be downloaded."""
-    return name.startswith(("ssd", "yolo", "faster", "mask", "fcn", "psp", "deeplab", "danet", "icnet", "center"))
+    return name.startswith(
+        ("ssd", "yolo", "faster", "mask", "fcn", "psp", "deeplab", "danet", "icnet", "center", "simple_pose")
+    )
 
 
 def main() -> None:

@@ -126,13 +126,27 @@ def _swapped_class(base: Any) -> type:
         if not self._cached_graph:
             inputs, out = base._get_graph(self, *args)
             names = [symbol.name for symbol in inputs]
+            self.__dict__["_swap_order"] = out.list_inputs()
             self._cached_graph = (
                 inputs,
                 swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_swap_options"]))[0],
             )
         return self._cached_graph
 
-    members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
+    def _deferred_infer_shape(self: Any, *args: Any) -> None:
+        base._deferred_infer_shape(self, *args)
+        if self._active:  # random initial values are drawn in the order of MXNet's own graph
+            parameters = self.collect_params()
+            for name in self.__dict__.get("_swap_order", ()):
+                if name in parameters:
+                    parameters[name]._finish_deferred_init()
+
+    members = {
+        "hybrid_forward": hybrid_forward,
+        "_get_graph": _get_graph,
+        "_deferred_infer_shape": _deferred_infer_shape,
+        "__module__": base.__module__,
+    }
     # the name stays too: Gluon makes prefixes of it
     return types.new_class(base.__name__, (base,), {"metaclass": _SwappedKind}, lambda body: body.update(members))
 

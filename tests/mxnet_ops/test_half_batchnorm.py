@@ -19,7 +19,13 @@ SHAPES = [(4, 3, 5, 7), (6, 5), (2, 1, 3), (1, 7, 2, 2)]
 def small() -> gluon.HybridBlock:
     net = nn.HybridSequential(prefix="net_")
     with net.name_scope():
-        net.add(nn.BatchNorm(), nn.Activation("relu"), nn.BatchNorm(scale=False), nn.Activation("tanh"), nn.BatchNorm())
+        net.add(
+            nn.BatchNorm(),
+            nn.Activation("relu"),
+            nn.BatchNorm(use_global_stats=True),
+            nn.Activation("tanh"),
+            nn.BatchNorm(),
+        )
     return net
 
 
