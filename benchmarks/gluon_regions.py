@@ -1,6 +1,6 @@
 """Counts the regions of nets of GluonCV, or of MXNet's own zoo, and the operators that stay MXNet's.
 
-    pip install --no-deps gluoncv==0.10.5 portalocker yacs autocfg
+    pip install --no-deps gluoncv==0.10.5 portalocker yacs autocfg tqdm
     python benchmarks/gluon_regions.py resnet18_v1b shufflenet se_resnet18 fcn_resnet50_voc
 
 Nothing is computed: a net is traced and swapped as when it is hybridized. The table is Markdown.

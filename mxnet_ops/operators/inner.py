@@ -192,6 +192,11 @@ def _stop(attributes: Attributes, name: str) -> float | None:
     return float(text) if text else None
 
 
+def _bound(attributes: Attributes, name: str) -> int | None:
+    text = attributes.text(name, "")
+    return int(text) if text else None
+
+
 def _where(build: Build, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if condition.ndim == 1 and x.ndim > 1:
         condition = build.reshape(condition, (*condition.shape, *(1,) * (x.ndim - 1)))
@@ -235,7 +240,15 @@ INNER: dict[str, Row] = {
     "Flatten": same("data", lambda data: (data[0], math.prod(data[1:]))),
     "expand_dims": same("data", _expanded, axis=_integer),
     "squeeze": same("data", _squeezed, axis=_sizes),
-    "reshape_like": same("lhs rhs", lambda data, like: like),
+    "reshape_like": same(
+        "lhs rhs",
+        lambda data, like, lhs_begin, lhs_end, rhs_begin, rhs_end: (
+            *data[: lhs_begin or 0],
+            *like[rhs_begin:rhs_end],
+            *(data[lhs_end:] if lhs_end is not None else ()),
+        ),
+        **dict.fromkeys(("lhs_begin", "lhs_end", "rhs_begin", "rhs_end"), _bound),
+    ),
     "_copy": same("data", lambda data: data),
     "BlockGrad": row("data", lambda build, x: build.without_gradient(moves.copied(build, x, x.shape))),
     "SliceChannel": same(

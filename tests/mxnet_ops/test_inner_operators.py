@@ -37,7 +37,12 @@ BETWEEN = {
         lambda x: sym.squeeze(sym.sum(x, axis=1, keepdims=True)),
         lambda x: sym.squeeze(sym.sum(x, axis=(1, 3), keepdims=True), axis=(1,)),
     ],
-    "reshape_like": [lambda x: sym.reshape_like(sym.Flatten(x), real(x))],
+    "reshape_like": [
+        lambda x: sym.reshape_like(sym.Flatten(x), real(x)),
+        lambda x: sym.reshape_like(
+            sym.Reshape(x, shape=(0, 0, -1)), real(x), lhs_begin=2, lhs_end=3, rhs_begin=2, rhs_end=4
+        ),
+    ],
     "_copy": [lambda x: sym.identity(x)],
     "BlockGrad": [lambda x: sym.elemwise_add(sym.BlockGrad(x), x)],
     "SliceChannel": [
