@@ -27,7 +27,7 @@ from clgraft.mxnet_ops.operators.fully_connected import FullyConnected
 from clgraft.mxnet_ops.operators.lrn import LRN
 from clgraft.mxnet_ops.operators.norms import GroupNorm, InstanceNorm, L2Normalization, LayerNorm
 from clgraft.mxnet_ops.operators.pointwise import Pointwise
-from clgraft.mxnet_ops.operators.pooling import AdaptiveMaxPooling, Pooling
+from clgraft.mxnet_ops.operators.pooling import AdaptiveAveragePooling, AdaptiveMaxPooling, Pooling
 from clgraft.mxnet_ops.operators.reduction import Reduce
 from clgraft.mxnet_ops.operators.regression_output import RegressionOutput
 from clgraft.mxnet_ops.operators.reordering import DepthToSpace, Repeat, Transpose
@@ -45,6 +45,7 @@ from clgraft.mxnet_ops.swap.table import Node
 __all__ = [
     "LRN",
     "Activation",
+    "AdaptiveAveragePooling",
     "AdaptiveMaxPooling",
     "BatchNorm",
     "Concat",

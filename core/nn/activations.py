@@ -54,7 +54,9 @@ def backward(name: str, shape: Sequence[int], dtype: str = "float32") -> Pointwi
     return PointwiseProblem(shapes, text, (), tuple(found.scalars), dtype=dtype)
 
 
-def _slope_shape(shape: Sequence[int], axis: int, shared: bool) -> tuple[int, ...]:
+def _slope_shape(shape: Sequence[int], axis: int, shared: bool, own: Sequence[int]) -> tuple[int, ...]:
+    if own:
+        return tuple(own)
     if not -len(shape) <= axis < len(shape):
         raise ProblemError(f"[activation] got axis {axis}, expected one of a shape {tuple(shape)}")
     axis %= len(shape)
@@ -62,7 +64,7 @@ def _slope_shape(shape: Sequence[int], axis: int, shared: bool) -> tuple[int, ..
 
 
 def prelu_forward(
-    shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32"
+    shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32", slope: Sequence[int] = ()
 ) -> PointwiseProblem:
     """Return the problem x0 = x, x1 = slope -> y0 of a rectifier with learned slopes.
 
@@ -74,18 +76,20 @@ def prelu_forward(
         The axis with a slope each.
     shared : bool
         One slope for all.
+    slope : sequence of int, optional
+        The slopes' own shape, which broadcasts to x's.
     """
     text = renamed(find("leaky_relu").value, {"x": "x0", "slope": "x1"})
-    return PointwiseProblem((tuple(shape), _slope_shape(shape, axis, shared)), f"y0 = {text};", dtype=dtype)
+    return PointwiseProblem((tuple(shape), _slope_shape(shape, axis, shared, slope)), f"y0 = {text};", dtype=dtype)
 
 
 def prelu_backward(
-    shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32"
+    shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32", slope: Sequence[int] = ()
 ) -> PointwiseProblem:
     """Return the problem x0 = dy, x1 = x, x2 = slope -> y0 = dx, y1 = dslope, by `SELECT`; at 0 the slope counts."""
-    slope, names = _slope_shape(shape, axis, shared), {"dy": "x0", "x": "x1", "slope": "x2"}
+    slopes, names = _slope_shape(shape, axis, shared, slope), {"dy": "x0", "x": "x1", "slope": "x2"}
     dx, dslope = (renamed(text, names) for text in (find("leaky_relu").gradient(SELECT), SLOPE_GRADIENTS[SELECT]))
-    shapes, folds = (tuple(shape), tuple(shape), slope), (None, Reduction("sum", shape=slope))
+    shapes, folds = (tuple(shape), tuple(shape), slopes), (None, Reduction("sum", shape=slopes))
     return PointwiseProblem(shapes, f"y0 = {dx}; y1 = {dslope};", folds, dtype=dtype)
 
 
@@ -125,17 +129,22 @@ def applied(build: Build, x: Tensor, function: Function, way: str = FACTOR) -> T
 
 
 def prelu(build: Build, x: Tensor, slope: Tensor, axis: int = 1) -> Tensor:
-    """Return a rectifier with learned slopes: one for each place of an axis, one for all, or one for each element."""
+    """Return a rectifier with learned slopes.
+
+    There is one for each place of an axis, one for all, one for each element, or several of as many axes as x, which
+    broadcast to its shape.
+    """
     each = slope.shape == x.shape  # a slope for each element is one for each place of a vector
     view = (x.size,) if each else x.shape
     along, shared, first = 0 if each else axis, slope.shape == (1,), build.here
-    (y,) = build.add(prelu_forward(view, along, shared, x.dtype), x, slope)
+    own = slope.shape if slope.ndim == x.ndim > 1 and not each else ()
+    (y,) = build.add(prelu_forward(view, along, shared, x.dtype, own), x, slope)
 
     def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         (dy,) = dys
         assert dy is not None
         unwanted = [name for name, asked in zip(("y0", "y1"), wanted) if not asked]
-        problem = prelu_backward(view, along, shared, x.dtype)
+        problem = prelu_backward(view, along, shared, x.dtype, own)
         found = build.add(problem, dy, x, slope, unwanted=unwanted)
         return tuple(one if asked else None for one, asked in zip(found, wanted))
 

@@ -449,3 +449,32 @@ def scaled(build: Build, x: Tensor, factor: Tensor | None, term: Tensor | None, 
     along = {name: build.reshape(vector, (1, size, 1)) for name, vector in vectors.items()}
     combination = shifted() if factor is None else affine(term is not None)
     return build.reshape(combined(build, combination, {"x": build.reshape(x, view), **along}), x.shape)
+
+
+def compared(build: Build, x: Tensor, comparison: str, number: float) -> Tensor:
+    """Return 1 where a comparison (a function of `BINARY`, or ``not_equal``) with a number holds, else 0."""
+    first = build.here
+    sign = "a != b" if comparison == "not_equal" else find_binary(comparison).value
+    text = f"{renamed(sign, {'a': 'x0', 'b': 'level'})} ? 1 : 0"
+    (y,) = build.pointwise(assigned("y0", text), [x], {"level": number})
+    build.state_gradient(first, (x,), (y,), lambda build, dys, wanted: (None,))
+    return y
+
+
+def selected(build: Build, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return a where a condition, which broadcasts to its shape, is not 0, and b elsewhere."""
+    first = build.here
+    (y,) = build.pointwise(assigned("y0", SELECTION), [condition, a, b])
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        if not any(wanted[1:]):
+            return (None, None, None)
+        unwanted = [f"y{i}" for i in range(2) if not wanted[i + 1]]
+        text = "y0 = x0 != 0 ? x1 : 0; y1 = x0 != 0 ? 0 : x1;"
+        found = build.pointwise(text, [condition, dy], unwanted=unwanted)
+        return (None, *(one if asked else None for one, asked in zip(found, wanted[1:])))
+
+    build.state_gradient(first, (condition, a, b), (y,), gradient)
+    return y

@@ -309,6 +309,45 @@ def adaptive_max_pool_gradient(build: Build, dy: Tensor, x: Tensor, y: Tensor) -
     return build.reshape(dx, x.shape)
 
 
+def adaptive_average_pool(build: Build, x: Tensor, sizes: Sizes) -> Tensor:
+    """Return the averages of windows that share an image out, which begin and end as those of `adaptive_max_pool`.
+
+    Parameters
+    ----------
+    x : Tensor
+        (n, c, ...) of one to three spatial axes.
+    sizes : sequence of int
+        Number of windows of each axis.
+
+    Raises
+    ------
+    ProblemError
+        As of `adaptive_max_pool`.
+    """
+    windows, problem, moved = _side_by_side(build, x, sizes)
+    if not moved:
+        return build.add(replace(problem, operator="average"), windows)[0]
+    for axis, (size, count, taps) in enumerate(zip(x.shape[2:], sizes, problem.kernel), 2):
+        along = (count * taps, *(1,) * (x.ndim - axis - 1))
+        weights = build.reshape(_weights(build, size, count, taps, x.dtype), along)
+        (windows,) = build.pointwise("y0 = x0 * x1;", [windows, weights])
+    return build.add(replace(problem, operator="sum"), windows)[0]
+
+
+def _weights(build: Build, size: int, count: int, taps: int, dtype: str) -> Tensor:
+    """Return what each element of the windows of an axis counts in its average; those that repeat another one, 0."""
+    if size % count == 0:
+        return build.filled((count * taps,), 1 / taps, dtype)
+    exact = "float64" if dtype == "float64" else "float32"
+    ones = build.filled((count * taps,), 1.0, exact)
+    (numbers,) = build.add(CumulativeProblem("sum", 1, count * taps, 1, exclusive=True, dtype=exact), ones)
+    length = f"real length = {size // count + 1} + x0_last - x0_first;"
+    (found,) = build.pointwise(
+        f"{_origin('x0', size, count, taps)} {length} y0 = x0_w_rest < length ? 1 / length : 0;", [numbers]
+    )
+    return build.cast(found, dtype)
+
+
 def _side_by_side(
     build: Build, x: Tensor, sizes: Sizes, keep_nan: bool = False
 ) -> tuple[Tensor, PoolProblem, list[tuple[GatherProblem, Tensor]]]:

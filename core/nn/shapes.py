@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
+from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.problem import Problem
 
 Sizes = Sequence[int]
@@ -100,3 +102,27 @@ def moved_alike(build: Build, problem: Problem, x: Tensor, shape: Sizes) -> Tens
 
     build.state_gradient(first, (x,), (y,), backward)
     return y
+
+
+def broadcast(build: Build, x: Tensor, shape: Sizes) -> Tensor:
+    """Return the elements repeated along axes of size 1, and along new ones in front, until they have a shape."""
+    own = (1,) * (len(shape) - x.ndim) + x.shape
+    if len(own) != len(shape) or any(size not in (1, wanted) for size, wanted in zip(own, shape)):
+        raise ProblemError(f"[repeat] got x of shape {x.shape}, expected one that broadcasts to {tuple(shape)}")
+    if own == tuple(shape):
+        return copied(build, x, shape)
+    times = tuple(wanted if size == 1 else 1 for size, wanted in zip(own, shape))
+    return repeated(build, build.reshape(x, own), times, whole=True)
+
+
+def filled(build: Build, shape: Sizes, value: float, dtype: str) -> Tensor:
+    """Return one number in a shape, as a value of its own."""
+    return broadcast(build, build.filled((1,) * len(shape), value, dtype), shape)
+
+
+def counted(build: Build, count: int, start: float, step: float, dtype: str) -> Tensor:
+    """Return start, start + step, start + 2 step, and so on."""
+    ones = build.filled((count,), 1.0, dtype)
+    (places,) = build.add(CumulativeProblem("sum", 1, count, 1, exclusive=True, dtype=dtype), ones)
+    scalars = {"start": start, "by": step}
+    return build.pointwise("y0 = start + by * x0;", [build.reshape(places, (count,))], scalars)[0]

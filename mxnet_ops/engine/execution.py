@@ -14,7 +14,7 @@ from clgraft import core
 from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
 from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Operator, OperatorCalls, Shape
-from clgraft.mxnet_ops.engine.operator_calls import NO_CALLS, OperatorCall
+from clgraft.mxnet_ops.engine.operator_calls import NO_CALLS, OperatorCall, data_dtype, parameter_dtype
 
 # a region's work by its number: operator, inputs' shapes and their dtype; C may keep the number for good
 REGIONS: dict[int, tuple[Operator, tuple[Shape, ...], str]] = {}
@@ -70,7 +70,9 @@ def _out_bytes(operator: Operator, calls: OperatorCalls, shapes: tuple[Shape, ..
     if operator.is_region:
         inferred = operator.infer(shapes)
         assert inferred is not None
-        return [math.prod(shape) * np.dtype(dtype).itemsize for shape in inferred[1]]
+        singles = operator.single[len(operator.arguments) :]
+        dtypes = (parameter_dtype(dtype) if single else data_dtype(dtype) for single in singles)
+        return [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in zip(inferred[1], dtypes)]
     found = {}
     for call in calls.forward[False]:
         for argument, array in zip(call.problem.arguments(), call.arrays):

@@ -24,8 +24,10 @@ from clgraft.mxnet_ops.engine.operator_calls import (
     OperatorCalls,
     Shape,
     Shapes,
+    data_dtype,
+    parameter_dtype,
 )
-from clgraft.mxnet_ops.engine.recording import recorded_calls
+from clgraft.mxnet_ops.engine.recording import Array, recorded_calls
 
 __all__ = [
     "AUX",
@@ -40,8 +42,10 @@ __all__ = [
     "OperatorCalls",
     "Shape",
     "Shapes",
+    "data_dtype",
     "find_operator",
     "operator_of",
+    "parameter_dtype",
 ]
 
 PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are learned
@@ -62,8 +66,19 @@ class Operator:
     backward_reads_outputs: ClassVar[bool] = False
     # whether backward reads the outputs' gradients; a loss at the end of a net does not, and then needs none
     backward_reads_gradients: ClassVar[bool] = True
+    # inputs, outputs and auxiliary states that MXNet has in float32 where data are float16
+    single_names: ClassVar[frozenset[str]] = frozenset()
+    # whether it computes nothing: a view of its input, or a constant
+    is_view: ClassVar[bool] = False
+    # whether its output is its first input in another shape
+    is_copy: ClassVar[bool] = False
     # whether it is a region, which runs as one graph instead of call by call
     is_region: ClassVar[bool] = False
+
+    @property
+    def single(self) -> tuple[bool, ...]:
+        """Whether each input, output and auxiliary state, in this order, may be float32 where data are float16."""
+        return tuple(name in self.single_names for name in (*self.arguments, *self.outputs, *self.auxiliary))
 
     @property
     def absent_in_backward(self) -> tuple[int, ...]:
@@ -74,6 +89,19 @@ class Operator:
     def unread_gradients(self) -> int:
         """Outputs whose gradients backward does not read, as bits; where that is not all or none of them."""
         return 0
+
+    @property
+    def open_sizes(self) -> int:
+        """How many sizes of a constant follow from what reads it."""
+        return 0
+
+    def of_size(self, size: int) -> Operator:
+        """Return the operator whose open sizes are this one."""
+        return self
+
+    def as_constant(self, shape: Shape, dtype: str) -> Operator:
+        """Return the constant of a shape and a dtype."""
+        return self
 
     @property
     def inferred(self) -> tuple[str, ...]:
@@ -118,8 +146,14 @@ class Operator:
         """Return the calls of the core that stand in for MXNet's operator at these input shapes."""
         inferred = self.infer(shapes)
         assert inferred is not None
-        inputs, states = (tuple((shape, dtype) for shape in group) for group in (shapes, inferred[2]))
+        inputs, states = self.arrays(shapes, inferred[2], dtype)
         return recorded_calls(self.build, inputs, states, len(self.draws))
+
+    def arrays(self, inputs: Sequence[Shape], states: Sequence[Shape], dtype: str) -> tuple[tuple[Array, ...], ...]:
+        """Return inputs and auxiliary states with their dtypes, which `single` tells of half precision."""
+        kinds = [parameter_dtype(dtype) if single else data_dtype(dtype) for single in self.single]
+        after = kinds[len(self.arguments) + len(self.outputs) :]
+        return tuple(zip(inputs, kinds)), tuple(zip(states, after))
 
     def build(self, *values: Any, **more: Any) -> Any:
         """Return the outputs for a builder, the inputs and the auxiliary states, by functions of `clgraft.core.nn`."""

@@ -12,9 +12,21 @@ Shape = tuple[int, ...]
 Shapes = tuple[list[Shape], list[Shape], list[Shape]]
 Place = tuple[int, int]  # an array: its group, and its number there
 
+MIXED = "float16 data and float32 parameters"  # stands where a dtype is expected
+
 # where an array of a call stands: MXNet's own tags, and the operator's own arrays
 IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
 OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
+
+
+def data_dtype(dtype: str) -> str:
+    """Return the dtype of an operator's data."""
+    return "float16" if dtype == MIXED else dtype
+
+
+def parameter_dtype(dtype: str) -> str:
+    """Return the dtype of what may be float32 where data are float16 (see `Operator.single`)."""
+    return "float32" if dtype == MIXED else dtype
 
 
 class OperatorCall(NamedTuple):

@@ -25,12 +25,15 @@ from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
 from clgraft.mxnet_ops.engine.execution import REGIONS, plan_step, prepare
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
+from clgraft.mxnet_ops.engine.operator_calls import MIXED
 from clgraft.mxnet_ops.engine.partial_shapes import UNKNOWN, UnknownShape, infer_partly
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 
 FLOATS = ("float32", "float16", "float64")
+MOST_NAMED = 4  # arrays in an error about dtypes
 KEY_BYTES = KEY_WORDS * np.dtype(np.int32).itemsize
 DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
+DTYPES[lib.CLG_MX_MIXED] = MIXED  # of a work; MXNet has no such number
 
 
 class Execution(Protocol):
@@ -105,12 +108,14 @@ def describe(call: Any, op_type: Any, count: int, attributes: Any) -> None:
     groups = {"argument": operator.arguments, "output": operator.outputs, "auxiliary": operator.auxiliary}
     owners = [[ffi.new("char[]", name.encode()) for name in names] for names in groups.values()]
     blocks = [ffi.new("char *[]", names) for names in owners]
+    flags = ffi.new("int32_t[]", [*map(int, operator.single), 0])
     signature = {
         "backward_reads_outputs": operator.backward_reads_outputs,
         "backward_reads_gradients": operator.backward_reads_gradients,
         "unread_gradients": operator.unread_gradients,
         **{f"{kind}_count": len(names) for kind, names in groups.items()},
         **dict(zip(("arguments", "outputs", "auxiliary"), blocks)),
+        "single": flags,
     }
     if not lib.clg_mx_set_signature(call, ffi.new("clg_mx_signature *", signature)):
         raise MemoryError
@@ -140,11 +145,30 @@ def shapes(call: Any, op_type: Any, count: int, attributes: Any, key: Any, key_c
 @_answer
 def refuse_types(op_type: Any, count: int, attributes: Any, types: Any) -> None:
     operator = _operator(op_type, count, attributes)
-    known = {name: DTYPES[types[i]] for i, name in enumerate(operator.arguments) if types[i] >= 0}
-    for name, dtype in known.items():
+    names = (*operator.arguments, *operator.outputs, *operator.auxiliary)
+    kinds = zip(names, operator.single, list(types[0 : len(names)]))
+    known = [(name, DTYPES[code], single) for name, single, code in kinds if code >= 0]
+    for name, dtype, _ in known:
         if dtype not in FLOATS:
             raise operator.error(name, f"of dtype {dtype}", f"one of {FLOATS}")
-    raise operator.error("inputs", f"of dtypes {known}", "one dtype")
+    data = [(name, dtype) for name, dtype, single in known if not single and name in operator.arguments]
+    first, others = _differing(data, [(name, dtype) for name, dtype, single in known if single])
+    text = ", ".join(f"{name} of dtype {dtype}" for name, dtype in others[:MOST_NAMED])
+    more = f"and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else "next to the others"
+    raise operator.error(text, more, f"one dtype: {first[0]} is {first[1]}")
+
+
+def _differing(data: list[tuple[str, str]], singles: list[tuple[str, str]]) -> tuple[tuple[str, str], list[Any]]:
+    """Return an array whose dtype the others should have, and those that have another one.
+
+    `singles` may be float32 where the data are float16, but not some of them.
+    """
+    kinds = {dtype for _, dtype in data}
+    if len(kinds) > 1 or not singles:
+        return data[0], [one for one in data if one[1] != data[0][1]]
+    allowed = {*kinds, "float32"} if "float16" in kinds else kinds or {singles[0][1]}
+    first = next((one for one in singles if one[1] in allowed), (data or singles)[0])
+    return first, [one for one in singles if one[1] != first[1]]
 
 
 @_answer

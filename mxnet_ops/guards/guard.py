@@ -34,6 +34,9 @@ from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator,
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
+# guards: of arrays whose shapes are known, of those whose shapes follow from what reads them, and of sparse ones
+PLAIN, SHAPED = ("squeeze", {"axis": "()"}), ("_mul_scalar", {"scalar": "1.0"})
+DENSE = ("cast_storage", {"stype": "default"})
 CORE_SUFFIX = "_ocl"  # ends the name of a Custom node whose guarded output carries the node's own name
 # as MXNet reads it, which does so once: whether its operators may leave arrays in oneDNN's layouts
 ONEDNN = os.environ.get("MXNET_MKLDNN_ENABLED", "1").lower() not in ("0", "false")
@@ -141,21 +144,22 @@ def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
     return Custom
 
 
-def guard_graph(graph: dict[str, Any]) -> int:
+def guard_graph(graph: dict[str, Any], sparse: bool = False) -> int:
     """Add the missing guards to a symbol's JSON graph, in place.
 
     Every edge gets one that leads from any other node into a clgraft operator's input of more than one axis, or from
     a clgraft operator's output to any other node or out of the graph. Between two clgraft operators none is needed.
+    With `sparse` inputs may be sparse arrays, of which guards make dense ones.
 
     Returns
     -------
     int
         How many were added.
     """
-    if not ONEDNN:
+    if not (ONEDNN or sparse):
         return 0
     old = graph["nodes"]
-    added = sum(guard_graph(part) for node in old for part in node.get("subgraphs", ()))
+    added = sum(guard_graph(part, sparse) for node in old for part in node.get("subgraphs", ()))
     nodes: list[dict[str, Any]] = []
     place: list[int] = []  # old number -> new number
     guards: dict[tuple[int, int], list[int]] = {}  # (old number, output) -> its guard's entry
@@ -177,9 +181,13 @@ def guard_graph(graph: dict[str, Any]) -> int:
     def add_guard(source: int, output: int, name: str) -> list[int]:
         nonlocal added
         added += 1
-        kind = ("_mul_scalar", {"scalar": "1.0"}) if source in inferred else ("squeeze", {"axis": "()"})
+        kinds = [(name, SHAPED if source in inferred else PLAIN)]
+        if sparse and source in inferred:
+            kinds.append((free(f"{name}_dense"), DENSE))
         entry = [place[source], output, 0]
-        nodes.append({"op": kind[0], "name": name, "attrs": {**kind[1], MARK: "1"}, "inputs": [entry]})
+        for own, (kind, attributes) in kinds:
+            nodes.append({"op": kind, "name": own, "attrs": {**attributes, MARK: "1"}, "inputs": [entry]})
+            entry = [len(nodes) - 1, 0, 0]
         guards[source, output] = [len(nodes) - 1, 0, 0]
         return guards[source, output]
 
@@ -238,19 +246,21 @@ def _inferred_sources(nodes: Sequence[Mapping[str, Any]], is_ours: Sequence[bool
     return found
 
 
-def guard_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+def guard_symbol(symbol: mx.sym.Symbol, sparse: bool = False) -> mx.sym.Symbol:
     """Return a symbol in which every clgraft operator is guarded; the same object if nothing was missing.
 
     Parameters
     ----------
     symbol : mx.sym.Symbol
         Such as one from which a program that is not written in Python makes a cached graph.
+    sparse : bool
+        Whether its variables may be sparse arrays.
     """
     text = symbol.tojson()
     if "ocl_" not in text:
         return symbol
     graph = json.loads(text)
-    return mx.sym.load_json(json.dumps(graph)) if guard_graph(graph) else symbol
+    return mx.sym.load_json(json.dumps(graph)) if guard_graph(graph, sparse) else symbol
 
 
 class CachedOp(backward_writes.CachedOp):
@@ -258,6 +268,20 @@ class CachedOp(backward_writes.CachedOp):
 
     def __init__(self, sym: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> None:
         super().__init__(guard_symbol(sym), *arguments, **kwargs)
+        self._given = (sym, arguments, kwargs)
+        self._dense: Any = None  # what runs with sparse arrays
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._dense is not None:
+            return self._dense(*args, **kwargs)
+        try:
+            return super().__call__(*args, **kwargs)
+        except MXNetError:
+            if not self._op_types or all(array.stype == "default" for array in args):
+                raise
+        sym, given, flags = self._given
+        self._dense = backward_writes.CachedOp(guard_symbol(sym, sparse=True), *given, **flags)
+        return self._dense(*args, **kwargs)
 
 
 def _replace(modules: tuple[Any, ...], name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

@@ -83,7 +83,8 @@ def _binding(original: Callable[..., Any]) -> Callable[..., Any]:
     def bind(self: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> Any:
         # an operator that is none of ours hands over a dense copy of a sparse array, with a warning: a guard is one
         sparse = any(_is_sparse(value) for value in (*arguments, *kwargs.values()))
-        return original((guard_symbol if sparse else executor_symbol)(self), *arguments, **kwargs)
+        guarded = guard_symbol(self, sparse=True) if sparse else executor_symbol(self)
+        return original(guarded, *arguments, **kwargs)
 
     return bind
 

@@ -55,8 +55,8 @@ class Activation(Operator):
 
     Notes
     -----
-    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), (1,),
-    or of data's shape.
+    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), (1,), of data's shape,
+    or a shape that broadcasts to the first two axes of data.
     """
 
     op_type: ClassVar[str] = "ocl_activation"
@@ -107,9 +107,19 @@ class Activation(Operator):
             raise self.error("data", f"of shape {data}", "at least 1 axis for prelu")
         channels = (data[self._channel_axis(data)],)
         gamma = shapes[1] or channels
-        if gamma not in (channels, (1,), data):
-            raise self.error("gamma", f"of shape {gamma}", f"shape {channels}, (1,) or {data}")
+        if gamma != data and self._slopes(gamma, data) is None:
+            expected = f"shape {channels}, (1,) or {data}, or one that broadcasts to {data[:2]}"
+            raise self.error("gamma", f"of shape {gamma}", expected)
         return [data, gamma], [data], []
+
+    @staticmethod
+    def _slopes(gamma: Shape, data: Shape) -> Shape | None:
+        """Return gamma's shape as it broadcasts to data's: its axes are among the first two, as MXNet has them."""
+        left, found = list(gamma), []
+        for axis in reversed(range(len(data))):
+            fits = axis <= 1 and left and left[-1] in (1, data[axis])
+            found.append(left.pop() if fits else 1)
+        return None if left else tuple(reversed(found))
 
     @staticmethod
     def _channel_axis(data: Shape) -> int:
@@ -123,5 +133,9 @@ class Activation(Operator):
         if self.act_type == "rrelu":
             return activations.random_slopes(build, data, more[0], (self.scalars[0], self.scalars[1]))
         if self.act_type == "prelu":
-            return activations.prelu(build, data, more[0], self._channel_axis(data.shape))
+            axis, gamma = self._channel_axis(data.shape), more[0]
+            slopes = self._slopes(gamma.shape, data.shape)
+            if slopes and gamma.shape not in ((1,), data.shape, (data.shape[axis],)):
+                gamma = build.reshape(gamma, slopes)
+            return activations.prelu(build, data, gamma, axis)
         return activations.activated(build, data, FUNCTIONS[self.act_type][0], self.scalars)

@@ -48,6 +48,7 @@ class BatchNorm(Operator):
 
     op_type: ClassVar[str] = "ocl_batchnorm"
     vectors: ClassVar[frozenset[str]] = frozenset({"gamma", "beta"})
+    single_names: ClassVar[frozenset[str]] = frozenset(("gamma", "beta", "moving_mean", "moving_var", "mean", "var"))
 
     eps: float
     momentum: float

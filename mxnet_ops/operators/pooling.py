@@ -153,3 +153,34 @@ class AdaptiveMaxPooling(Operator):
     def build(self, build: Build, data: Tensor) -> tuple[Tensor, ...]:
         output, indices = pooling.adaptive_max_pool(build, data, self.output_size, indices=True)
         return output, build.without_gradient(build.cast(indices, data.dtype))
+
+
+@register
+@dataclass(frozen=True)
+class AdaptiveAveragePooling(Operator):
+    """``ocl_adaptive_average_pooling``: data (N, C, spatial...) of 1 to 3 spatial axes, averages of windows.
+
+    Parameters
+    ----------
+    output_size : tuple of 1 to 3 numbers
+        Number of windows of each axis; they begin and end as those of ``ocl_adaptive_max_pooling``.
+    """
+
+    op_type: ClassVar[str] = "ocl_adaptive_average_pooling"
+
+    output_size: Shape
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> AdaptiveAveragePooling:
+        return cls(attributes.sizes("output_size", low=1))
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        (data,) = shapes
+        if data is None:
+            return None
+        if not 3 <= len(data) <= 5 or len(data) != len(self.output_size) + 2:
+            raise self.error("data", f"of shape {data}", f"3 to 5 axes, for output_size {self.output_size}")
+        return [data], self.built([data]), []
+
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        return pooling.adaptive_average_pool(build, data, self.output_size)

@@ -16,6 +16,7 @@ from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.runtime.plan import SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
+from clgraft.mxnet_ops.engine.operator_calls import MIXED
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registration import STARTS
 from clgraft.mxnet_ops.regions.constants import constants_of
@@ -198,6 +199,8 @@ def start(context: core.Context, region: RegionOperator, shapes: tuple[Shape, ..
         _recent.use(program)
         return Execution(program)
     constants = constants_of(region.number)
+    if dtype == "float16" and any(constants.arrays[name].dtype == np.float32 for name in region.constants):
+        dtype = MIXED  # C is not shown parameters that are constants
     arrays, key = constants.on(context), (context, shapes, dtype, switches)
     return Execution(constants.program(key, lambda: RegionProgram(context, region, shapes, dtype, arrays)))
 

@@ -11,10 +11,10 @@ import numpy as np
 from clgraft.core.graph import Graph, Node, Value
 from clgraft.core.graph.passes import drop_dead
 from clgraft.core.graph.structure import SKIPPED
-from clgraft.mxnet_ops.engine.operator import AUX, IN, OUT, OUT_GRAD, STATE, Shape
+from clgraft.mxnet_ops.engine.operator import AUX, IN, OUT, OUT_GRAD, STATE, Shape, data_dtype, parameter_dtype
 from clgraft.mxnet_ops.engine.operator_calls import Place
 from clgraft.mxnet_ops.engine.recording import Recorded, record
-from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
+from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry, RegionOperator
 
 KEPT = 6  # the group of values that the forward saves for the backward of the same forward
 
@@ -65,6 +65,7 @@ class RegionLowering:
     shapes : tuple of tuple of int
         Of the region's arguments.
     dtype : str
+        Of the data, or `MIXED`.
     """
 
     def __init__(self, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str) -> None:
@@ -75,6 +76,13 @@ class RegionLowering:
         self.kept: tuple[str, ...] = ()
         if region.number is None:  # those with constants infer only
             self.kept = self.backward(True, range(len(region.names))).kept
+
+    def dtype_of(self, entry: Entry) -> str:
+        """Return the dtype of an argument, or of a value."""
+        return self._dtype_if(entry in self.region.singles[0])
+
+    def _dtype_if(self, single: bool) -> str:
+        return parameter_dtype(self.dtype) if single else data_dtype(self.dtype)
 
     def forward(self, train: bool) -> LoweredPass:
         """Return the forward pass; when training, the values that backward reads are outputs too."""
@@ -99,11 +107,12 @@ class RegionLowering:
         return self._lowered(recorded, nodes if train else (*passes.forward, *nodes), outputs, zeros)
 
     def _record(self, train: bool) -> Recorded:
+        singles = self.region.singles[1]
         if train not in self._recorded:
             self._recorded[train] = record(
                 self.region.build,
-                tuple((self.shapes[OUTSIDE, place], self.dtype) for place in range(len(self.region.names))),
-                tuple((self._states[place], self.dtype) for place in range(len(self.region.auxiliary_names))),
+                tuple((self.shapes[OUTSIDE, p], self.dtype_of((OUTSIDE, p))) for p in range(len(self.region.names))),
+                tuple((shape, self._dtype_if(place in singles)) for place, shape in sorted(self._states.items())),
                 len(self.region.draws),
                 training=train,
                 learns=self.region.number is None,

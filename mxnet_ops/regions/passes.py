@@ -17,7 +17,7 @@ from clgraft.core.runtime.plan import ACCUMULATE, DTYPE_CODES, SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, STATE
 from clgraft.mxnet_ops.regions.lowering import KEPT, LoweredPass, RegionLowering
-from clgraft.mxnet_ops.regions.region import OUTSIDE
+from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry
 
 
 class Copy:
@@ -99,8 +99,7 @@ class Pass:
             added = [name for name in wanted if mode.get(name) == ACCUMULATE]
             plan, constants = self._compiled.prepared(wanted, added)
         filled = self._filled(which, plan.arguments if plan else (), constants, mode, places)
-        itemsize = np.dtype(self.lowering.dtype).itemsize
-        zeros = [(place, 0, math.prod(self.lowering.shapes[OUTSIDE, place]) * itemsize) for place in self.lowered.zeros]
+        zeros = [(place, 0, self._nbytes((OUTSIDE, place))) for place in self.lowered.zeros]
         blocks = {
             "requests": ffi.new("int32_t[]", list(modes)),
             "fixed": ffi.new("clg_mx_memory[]", filled.fixed),
@@ -125,6 +124,9 @@ class Pass:
             },
         )
         return made, (plan, constants, *blocks.values(), *step.values())
+
+    def _nbytes(self, entry: Entry) -> int:
+        return math.prod(self.lowering.shapes[entry]) * np.dtype(self.lowering.dtype_of(entry)).itemsize
 
     def _filled(
         self,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
+from clgraft.core import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes, operator_of
@@ -32,6 +34,10 @@ class Part:
     operator: Operator
     inputs: tuple[Entry, ...]
     auxiliary: tuple[int, ...]
+
+    def of_size(self, size: int) -> Part:
+        """Return the part with its open sizes known."""
+        return replace(self, operator=self.operator.of_size(size))
 
 
 @register
@@ -106,6 +112,28 @@ class RegionOperator(Operator):
             found |= (not self.parts[number].operator.backward_reads_gradients) << place
         return found
 
+    @cached_property
+    def singles(self) -> tuple[frozenset[Entry], frozenset[int]]:
+        """Arguments and values, and auxiliary states, that may be float32 where data are float16."""
+        readers: dict[Entry, list[bool]] = {}
+        states: set[int] = set()
+        for number, part in enumerate(self.parts):
+            flags = list(part.operator.single)
+            for entry in part.inputs:
+                flag = flags.pop(0)
+                if entry[0] == OUTSIDE:
+                    readers.setdefault(entry, []).append(flag)
+            readers.update({(number, output): [flags.pop(0)] for output in range(len(part.operator.outputs))})
+            states |= {place for place, flag in zip(part.auxiliary, flags) if flag}
+        return frozenset(entry for entry, found in readers.items() if all(found)), frozenset(states)
+
+    @property
+    def single(self) -> tuple[bool, ...]:
+        entries, states = self.singles
+        outside = [(OUTSIDE, place) for place in range(len(self.arguments))]
+        found = [entry in entries for entry in (*outside, *self.heads)]
+        return (*found, *(place in states for place in range(len(self.auxiliary))))
+
     @property
     def draws(self) -> tuple[Draw, ...]:
         return tuple(draw for part in self.parts for draw in part.operator.draws)
@@ -169,20 +197,33 @@ class RegionOperator(Operator):
         """Return the shapes that follow from the known arguments': of all values, and of the auxiliary states."""
         given = [*shapes, *(self.constants[name] for name in self.names[len(self.arguments) :])]
         known: dict[Entry, Shape] = {(OUTSIDE, place): shape for place, shape in enumerate(given) if shape is not None}
-        states: dict[int, Shape] = {}
-        count = -1
-        while count != len(known):
-            count = len(known)
-            for number, part in enumerate(self.parts):
-                own = tuple(known.get(entry) for entry in part.inputs)
-                done = (number, len(part.operator.outputs) - 1) in known and None not in own
-                found = None if done else part.operator.infer(own)
-                if found is not None:
-                    inputs, outputs, auxiliary = found
-                    known.update(zip(part.inputs, inputs))
-                    known.update({(number, place): shape for place, shape in enumerate(outputs)})
-                    states.update(zip(part.auxiliary, auxiliary))
-        return known, states
+        found = _follow(known, self.parts)
+        open_ = [number for number, part in enumerate(self.parts) if part.operator.open_sizes]
+        sizes = self._asked_for(found[0]) if open_ else []
+        parts = list(self.parts)
+        for together in (open_, *([number] for number in open_)):  # mostly all are the batch
+            for size in sizes:
+                tried = [part.of_size(size) if number in together else part for number, part in enumerate(parts)]
+                try:
+                    sized = _follow(known, tried, expected=found[0])
+                except ProblemError:  # it is another size
+                    continue
+                parts, found = tried, sized
+                break
+            if found[0].keys() >= {(number, 0) for number in open_}:
+                break
+        return found
+
+    def _asked_for(self, known: Mapping[Entry, Shape]) -> list[int]:
+        """Return sizes of values that are known by what reads them alone."""
+        shapes = [
+            known[number, output]
+            for number, part in enumerate(self.parts)
+            if any(entry not in known for entry in part.inputs) or part.operator.open_sizes
+            for output in range(len(part.operator.outputs))
+            if (number, output) in known
+        ]
+        return list(dict.fromkeys(size for shape in shapes for size in shape))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         known, states = self.infer_all(shapes)
@@ -199,8 +240,12 @@ class RegionOperator(Operator):
         inputs, auxiliary, keys = values[:count], values[count : count + states], iter(values[count + states :])
         shapes, _ = self.infer_all([tensor.shape for tensor in inputs[: len(self.arguments)]])
         found: dict[Entry, Tensor] = {(OUTSIDE, place): tensor for place, tensor in enumerate(inputs)}
+        dtype = next((tensor.dtype for entry, tensor in found.items() if entry not in self.singles[0]), "float32")
         for number, part in enumerate(self.parts):
-            operator = part.operator
+            if part.operator.is_copy and (number, 0) not in self.heads:
+                found[number, 0] = build.reshape(found[part.inputs[0]], shapes[number, 0])
+                continue
+            operator = part.operator if part.inputs else part.operator.as_constant(shapes[number, 0], dtype)
             drawn = itertools.islice(keys, len(operator.draws))
             own = (found[entry] for entry in part.inputs)
             made = operator.build(build, *own, *(auxiliary[place] for place in part.auxiliary), *drawn)
@@ -209,3 +254,33 @@ class RegionOperator(Operator):
         losses = {n for n, part in enumerate(self.parts) if not part.operator.backward_reads_gradients}
         inside = (entry for entry in found if entry[0] in losses and entry not in self.heads)
         return tuple(found[entry] for entry in (*self.heads, *inside))
+
+
+def _follow(
+    given: Mapping[Entry, Shape], parts: Sequence[Part], expected: Mapping[Entry, Shape] | None = None
+) -> tuple[dict[Entry, Shape], dict[int, Shape]]:
+    """Return the shapes that follow from some: of values, and of auxiliary states.
+
+    Raises
+    ------
+    ProblemError
+        If a part refuses them, or one is not the expected one.
+    """
+    known: dict[Entry, Shape] = dict(given)
+    states: dict[int, Shape] = {}
+    count = -1
+    while count != len(known):
+        count = len(known)
+        for number, part in enumerate(parts):
+            own = tuple(known.get(entry) for entry in part.inputs)
+            done = (number, len(part.operator.outputs) - 1) in known and None not in own
+            found = None if done and expected is None else part.operator.infer(own)
+            if found is not None:
+                inputs, outputs, auxiliary = found
+                known.update(zip(part.inputs, inputs))
+                known.update({(number, place): shape for place, shape in enumerate(outputs)})
+                states.update(zip(part.auxiliary, auxiliary))
+    for entry, shape in (expected or {}).items():
+        if known.get(entry) != shape:
+            raise ProblemError(f"[ocl_region] got a value of shape {known.get(entry)}, expected {shape}")
+    return known, states

@@ -102,8 +102,9 @@ def _pooled(given: Given) -> Translated:
 
 
 def _averaged(given: Given) -> Translated:
-    if given.get("output_size", "1").strip("()[], ") not in ("", "1", "1, 1"):
-        raise Kept("it averages over other parts than whole images")
+    size = Attributes("ocl_adaptive_average_pooling", given).sizes("output_size", (1,), low=1)
+    if any(count != 1 for count in size):
+        return "ocl_adaptive_average_pooling", {"output_size": str(size * 2 if len(size) == 1 else size)}
     return "ocl_pooling", {"global_pool": "True", "pool_type": "avg"}
 
 

@@ -17,7 +17,7 @@ from mxnet import gluon
 
 from clgraft.mxnet_ops.swap.frozen import expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
-from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol, with_fuse
+from clgraft.mxnet_ops.swap.symbol import swap_known, with_fuse
 from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
@@ -126,13 +126,27 @@ def _swapped_class(base: Any) -> type:
         if not self._cached_graph:
             inputs, out = base._get_graph(self, *args)
             names = [symbol.name for symbol in inputs]
+            self.__dict__["_swap_order"] = out.list_inputs()
             self._cached_graph = (
                 inputs,
                 swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_swap_options"]))[0],
             )
         return self._cached_graph
 
-    members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
+    def _deferred_infer_shape(self: Any, *args: Any) -> None:
+        base._deferred_infer_shape(self, *args)
+        if self._active:  # random initial values are drawn in the order of MXNet's own graph
+            parameters = self.collect_params()
+            for name in self.__dict__.get("_swap_order", ()):
+                if name in parameters:
+                    parameters[name]._finish_deferred_init()
+
+    members = {
+        "hybrid_forward": hybrid_forward,
+        "_get_graph": _get_graph,
+        "_deferred_infer_shape": _deferred_infer_shape,
+        "__module__": base.__module__,
+    }
     # the name stays too: Gluon makes prefixes of it
     return types.new_class(base.__name__, (base,), {"metaclass": _SwappedKind}, lambda body: body.update(members))
 
@@ -153,7 +167,7 @@ def _settings(block: gluon.Block) -> dict[str, Any]:
 def _options_for(symbol: mx.sym.Symbol, inputs: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a swap for a block's symbol: its inputs are known, all other variables are parameters."""
     frozen = options["frozen"] and [name for name in symbol.list_inputs() if name not in inputs]
-    return {**options, "frozen": frozen}
+    return {**options, "frozen": frozen, "ordered": False}  # Gluon binds by name
 
 
 def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
@@ -239,7 +253,7 @@ def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
                 return swap_known(out, _parameter_dtypes(block), **given)[1]
             found = block(mx.sym.var("data"))
             out = mx.sym.Group(list(found) if isinstance(found, (list, tuple)) else [found])
-            return swap_symbol(out, **_options_for(out, ["data"], options))[1]
+            return swap_known(out, {}, **_options_for(out, ["data"], options))[1]
         except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell
             reason = f"could not be traced alone: {error}".splitlines()[0]
             if not block._children:

@@ -28,8 +28,8 @@ PASSING = {
 }
 # operators whose inputs but the first are of any type
 FIRST_ALONE = ("softmax", "log_softmax", "softmin")
-# batch norms, whose parameters MXNet has in single precision where data are in half precision
-BATCH_NORMS = ("BatchNorm", "_contrib_SyncBatchNorm")
+# operators that make another type of real numbers
+CASTS = ("Cast", "cast", "amp_cast", "amp_multicast")
 Entry = tuple[int, int]  # a node and its output
 
 
@@ -61,7 +61,7 @@ class Dtypes:
         self._reals = {self._root(entry) for entry in self._reals}
         while self._follow_others():
             pass
-        self._halves = {self._root(entry) for entry, dtype in self._found.items() if dtype == "float16"}
+        self._casts = any(node["op"] in CASTS for node in nodes)
 
     def expect_reals(self, number: int) -> None:
         """Raise `Kept` if the inputs of a node are other than dense arrays of real numbers."""
@@ -75,11 +75,20 @@ class Dtypes:
     def expect_nothing_else(self, number: int) -> None:
         """Raise `Kept` if the inputs of a node may be of dtypes that its clgraft operator does not take."""
         node = self._nodes[number]
+        if not node["inputs"]:
+            return
         first = self._root((node["inputs"][0][0], node["inputs"][0][1]))
         if is_typeless(node["op"]) and first not in self._reals:
             raise Kept(f"it may be of whole numbers: the dtype of {self._variable(number)!r} is not known")
-        if plain_name(node["op"]) in BATCH_NORMS and first in self._halves:
-            raise Kept("its data are float16 and its parameters float32")
+
+    def expect_one_dtype(self, number: int) -> None:
+        """Raise `Kept` unless all inputs of a node and its output are known to be real numbers, of one dtype."""
+        entries = [*((entry[0], entry[1]) for entry in self._nodes[number]["inputs"]), (number, 0)]
+        roots = {self._root(entry) for entry in entries}
+        if not roots <= self._reals:
+            raise Kept(f"it may be of whole numbers: the dtype of {self._variable(number)!r} is not known")
+        if self._casts and len(roots) > 1:
+            raise Kept("its inputs may be of several dtypes: the graph has casts")
 
     def _variable(self, number: int) -> str:
         """Return the name of the variable, or of the operator, from which the first input of a node comes."""

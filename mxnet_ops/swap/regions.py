@@ -5,41 +5,76 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from clgraft.mxnet_ops.engine.operator import FAMILIES, operator_of
-from clgraft.mxnet_ops.swap.report import Report
+from clgraft.mxnet_ops.operators.inner import Inner
+from clgraft.mxnet_ops.swap.order import Entry, Group, inputs_of, keep_order
+from clgraft.mxnet_ops.swap.report import Report, Row
 
 REGION = "ocl_region"
 MOST_OUTPUTS = 60  # C marks outputs whose gradients are not read in 64 bits
-Entry = tuple[int, int]  # a node and its output
+LENT, OPEN = "lent", "open"  # keys of nodes until regions are formed
+NO_REGION = "only regions have it, and none holds it"
+INNER_TYPE = Inner.op_type
 
 
-def form_regions(graph: dict[str, Any], report: Report) -> None:
+@dataclass(frozen=True)
+class Loan:
+    """What an operator of MXNet's own was that is a clgraft operator as long as it is in a region.
+
+    Attributes
+    ----------
+    operator : str
+    attributes : mapping or None
+    row : int
+        Its place in the report.
+    reads_open : bool
+        Whether an input has sizes that follow from operators after it.
+    reason : str
+        Why it stays MXNet's outside of regions.
+    """
+
+    operator: str
+    attributes: Mapping[str, str] | None
+    row: int
+    reads_open: bool
+    reason: str
+
+
+def form_regions(graph: dict[str, Any], report: Report, states: Collection[str] = (), ordered: bool = True) -> None:
     """Replace connected clgraft operators of a symbol's JSON graph, in place; it has no guards yet.
 
     A region is convex: no path leaves it and comes back. Values that are read outside of it, or that are outputs of
-    the symbol, are its outputs. One operator alone stays as it is.
+    the symbol, are its outputs. One operator alone stays as it is, with views around it too.
+
+    Parameters
+    ----------
+    graph : dict
+        Its nodes may have the keys `LENT`, a `Loan`, and `OPEN`, which says that sizes of its values follow from
+        operators after it.
+    report : Report
+    states : collection of str
+        Names of the auxiliary states.
+    ordered : bool
+        Whether the order of the symbol's arguments has to stay; a region that would change it is divided.
     """
     nodes = graph["nodes"]
-    heads = {(entry[0], entry[1]) for entry in graph["heads"]}
-    groups = [group for group in _convex(nodes, _joinable(nodes, heads)) if len(group) > 1]
-    readers: dict[Entry, list[int]] = defaultdict(list)
-    for number, node in enumerate(nodes):
-        for entry in node["inputs"]:
-            readers[entry[0], entry[1]].append(number)
-    made: list[tuple[list[int], dict[str, Any], list[Entry]]] = []
+    forming = _Forming(nodes, [entry[0] for entry in graph["heads"]], _shown(graph))
+    groups, divided = forming.groups(states if ordered else None)
+    if forming.leave_open(groups):
+        forming.refuse_open()
+        groups, divided = forming.groups(states if ordered else None)
+    give_back(graph, report, set(chain(*groups)))
+    if divided:
+        reason = f"{divided} divided: the order of list_arguments would change otherwise, which binds lists of arrays"
+        report.rows.append(Row("", REGION, reason=reason))
+    made: list[tuple[Group, dict[str, Any], list[Entry]]] = []
     for group in groups:
-        members = set(group)
-        outputs = [
-            (number, output)
-            for number in group
-            for output in range(len(operator_of(nodes[number]).outputs))
-            if (number, output) in heads or any(reader not in members for reader in readers[number, output])
-        ]
-        inputs, auxiliary = _inputs(group, nodes)
-        if not outputs or len(outputs) > MOST_OUTPUTS or set(inputs) & set(auxiliary):
-            continue
+        outputs = forming.outputs_of(group)
+        inputs, auxiliary = inputs_of(group, nodes)
         first = nodes[outputs[0][0]]
         name = first["name"]
         region = {
@@ -57,6 +92,24 @@ def form_regions(graph: dict[str, Any], report: Report) -> None:
     _put(graph, made)
 
 
+def give_back(graph: Mapping[str, Any], report: Report, taken: Collection[int] = ()) -> None:
+    """Make what was lent to regions MXNet's own again, but for the nodes that regions have taken."""
+    for number, node in enumerate(graph["nodes"]):
+        node.pop(OPEN, None)
+        loan = node.pop(LENT, None)
+        if loan is None or number in taken:
+            continue
+        node["op"] = loan.operator
+        node.pop("attrs")
+        if loan.attributes is not None:
+            node["attrs"] = dict(loan.attributes)
+        report.rows[loan.row] = Row(node["name"], loan.operator, reason=loan.reason)
+
+
+def _shown(graph: Mapping[str, Any]) -> set[Entry]:
+    return {(entry[0], entry[1]) for entry in graph["heads"]}
+
+
 def _hidden(node: Mapping[str, Any]) -> dict[str, str]:
     """Return the attributes of a node's scope, such as the layout of its output."""
     return {key: value for key, value in node.get("attrs", {}).items() if key.startswith("__")}
@@ -67,17 +120,105 @@ def _is_clgraft_node(node: Mapping[str, Any]) -> bool:
     return node["op"] == "Custom" and op_type in FAMILIES and op_type != REGION
 
 
-def _joinable(nodes: Sequence[Mapping[str, Any]], heads: Collection[Entry]) -> set[int]:
-    """Return the nodes that can be in a region: clgraft operators, unless outputs of the symbol have names of theirs.
+class _Forming:
+    """Finds the groups of operators that become regions.
 
-    MXNet names outputs after their node. An operator of several outputs, one of which is the symbol's, stays a node.
+    Parameters
+    ----------
+    nodes : sequence of mappings
+        Of a symbol's JSON graph.
+    heads : sequence of int
+        The nodes of its outputs.
+    shown : set of Entry
+        Its outputs.
     """
-    shown = {entry[0] for entry in heads}
-    ours = {number for number, node in enumerate(nodes) if _is_clgraft_node(node)}
-    return {number for number in ours if number not in shown or len(operator_of(nodes[number]).outputs) == 1}
+
+    def __init__(self, nodes: Sequence[Mapping[str, Any]], heads: Sequence[int], shown: set[Entry]) -> None:
+        self.nodes, self.heads, self.shown = nodes, heads, shown
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        self.entries: dict[Entry, set[int]] = defaultdict(set)
+        for number, node in enumerate(nodes):
+            for entry in node["inputs"]:
+                self.readers[entry[0]].add(number)
+                self.entries[entry[0], entry[1]].add(number)
+        self.loans: dict[int, Loan] = {number: node[LENT] for number, node in enumerate(nodes) if LENT in node}
+        self.open = {number for number, node in enumerate(nodes) if OPEN in node}
+        self.joinable = self._joinable()
+        operators = {number: operator_of(nodes[number]) for number in self.joinable}
+        self.views = {number for number, operator in operators.items() if operator.is_view}
+        self.own = {number for number in self.joinable if nodes[number]["attrs"]["op_type"] != INNER_TYPE}
+
+    def _joinable(self) -> set[int]:
+        """Return the nodes that can be in a region: clgraft operators, unless the symbol's outputs have their names.
+
+        MXNet names outputs after their node. An operator of several outputs, one of which is the symbol's, stays a
+        node.
+        """
+        ours = {number for number, node in enumerate(self.nodes) if _is_clgraft_node(node)}
+        several = {number for number in ours & set(self.heads) if len(operator_of(self.nodes[number]).outputs) > 1}
+        return ours - several
+
+    def groups(self, states: Collection[str] | None) -> tuple[list[Group], int]:
+        """Return the groups, and how many were divided for the order of arguments: with `states` it stays."""
+        found = [part for group in _convex(self.nodes, self.joinable) for part in self.worth(group)]
+        if states is None:
+            return found, 0
+        kept = keep_order(self.nodes, self.heads, found, states, self.worth)
+        stay = {tuple(group) for group in kept}
+        return kept, sum(tuple(group) not in stay for group in found)
+
+    def worth(self, group: Group) -> list[Group]:
+        """Return a group without the views that are better outside of it; nothing if no region is worth while."""
+        members = set(group)
+        while True:
+            idle = {number for number in members & self.views if self._is_idle(number, members)}
+            if not idle:
+                break
+            members -= idle
+        left = sorted(members)
+        if len(members - self.views) < 2 or not members & self.own:
+            return []
+        inputs, auxiliary = inputs_of(left, self.nodes)
+        good = 0 < len(self.outputs_of(left)) <= MOST_OUTPUTS and not set(inputs) & set(auxiliary)
+        return [left] if good else []
+
+    def _is_idle(self, number: int, members: Collection[int]) -> bool:
+        """Return whether a view is the last in a group, or the first of it and read outside as well."""
+        inside = [reader in members for reader in self.readers[number]]
+        first = not any(entry[0] in members for entry in self.nodes[number]["inputs"])
+        return not any(inside) or (first and (number in self.heads or not all(inside)))
+
+    def outputs_of(self, group: Sequence[int]) -> list[Entry]:
+        """Return the values of a group that are read outside of it."""
+        members = set(group)
+        every = [(n, output) for n in group for output in range(len(operator_of(self.nodes[n]).outputs))]
+        return [entry for entry in every if entry in self.shown or not self.entries[entry] <= members]
+
+    def leave_open(self, groups: Sequence[Group]) -> bool:
+        """Return whether the sizes of a value that follow from operators after it are not told inside of its group."""
+        group_of = {number: index for index, group in enumerate(groups) for number in group}
+        used = self.joinable & {n for n in (*self.open, *self.loans) if n in self.open or self.loans[n].reads_open}
+        for number in used:
+            index, operator = group_of.get(number), operator_of(self.nodes[number])
+            around = [entry[0] for entry in self.nodes[number]["inputs"] if entry[0] in self.open]
+            if number in self.open:
+                around += self.readers[number]
+            tells = number in self.open or operator.inferred == operator.arguments
+            if index is None or not tells or operator.open_sizes > 1:
+                return True
+            if any(group_of.get(other) != index for other in around):
+                return True
+        return False
+
+    def refuse_open(self) -> None:
+        """Leave the operators whose sizes follow from others after them to MXNet."""
+        refused = {number for number, loan in self.loans.items() if number in self.open or loan.reads_open}
+        self.joinable -= refused
+        self.views -= refused
+        self.own -= refused
 
 
-def _convex(nodes: Sequence[Mapping[str, Any]], joinable: Collection[int]) -> list[list[int]]:
+def _convex(nodes: Sequence[Mapping[str, Any]], joinable: Collection[int]) -> list[Group]:
     """Return the clgraft operators in groups: joined along edges as long as no path leaves a group and comes back."""
     group_of = list(range(len(nodes)))
     members = {number: {number} for number in range(len(nodes))}
@@ -111,19 +252,6 @@ def _convex(nodes: Sequence[Mapping[str, Any]], joinable: Collection[int]) -> li
     return [sorted(group) for group in members.values() if min(group) in joinable]
 
 
-def _inputs(group: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Entry], list[Entry]]:
-    """Return what a group reads from outside, and its auxiliary states, in the order of the symbol."""
-    inputs: set[Entry] = set()
-    auxiliary: set[Entry] = set()
-    members = set(group)
-    for number in group:
-        count = len(operator_of(nodes[number]).arguments)
-        for place, entry in enumerate(nodes[number]["inputs"]):
-            if entry[0] not in members:
-                (inputs if place < count else auxiliary).add((entry[0], entry[1]))
-    return sorted(inputs), sorted(auxiliary)
-
-
 def _text(
     group: Sequence[int], nodes: Sequence[Mapping[str, Any]], inputs: Sequence[Entry], outputs: Sequence[Entry]
 ) -> str:
@@ -147,7 +275,7 @@ def _text(
     return json.dumps(found, separators=(",", ":"))
 
 
-def _put(graph: dict[str, Any], made: Sequence[tuple[list[int], dict[str, Any], list[Entry]]]) -> None:
+def _put(graph: dict[str, Any], made: Sequence[tuple[Group, dict[str, Any], list[Entry]]]) -> None:
     """Put regions in the places of their operators, in an order in which every node follows its inputs."""
     old = graph["nodes"]
     region_of = {number: index for index, (group, _, _) in enumerate(made) for number in group}

@@ -16,12 +16,15 @@ from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
+from clgraft.mxnet_ops.operators.inner import INNER
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
 from clgraft.mxnet_ops.swap.frozen import expect_regions, expect_variables, find_parameters, freeze_regions
-from clgraft.mxnet_ops.swap.regions import REGION, form_regions
+from clgraft.mxnet_ops.swap.regions import LENT, NO_REGION, OPEN, REGION, Loan, form_regions, give_back
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.shapes import passing_back
-from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, translate
+from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, translate, translate_inner
+
+OPEN_SIZES = "the sizes of its inputs follow from operators after it"
 
 
 def swap_symbol(
@@ -87,23 +90,25 @@ def swap_known(
     select: Select,
     regions: bool,
     frozen: bool | Collection[str],
+    ordered: bool = True,
 ) -> tuple[mx.sym.Symbol, Report]:
     """Do what `swap_symbol` does.
 
     `given` has the dtypes of variables whose arrays are there, by name; `sized` the variables whose shape every call
-    gives.
+    gives. The order of arguments may change unless `ordered`.
     """
     expect_regions(frozen, regions)
     graph = json.loads(symbol.tojson())
     nodes, report = graph["nodes"], Report()
     dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
-    used = _used_outputs(graph)
+    used, shown = _used_outputs(graph), {entry[0] for entry in graph["heads"]}
     unsized, back = unsized_nodes(nodes), passing_back(nodes, sized)
     for number, node in enumerate(nodes):
         attributes = node.get("attrs", {})
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
             continue
         seen = Node(node["name"], node["op"], attributes)
+        kept = ""
         try:
             if not is_selected(select, seen):
                 raise Kept("not selected")
@@ -111,14 +116,28 @@ def swap_known(
             dtypes.expect_reals(number)
             if number in back:
                 raise Kept("the shapes of variables before it follow from operators after it")
-            _expect_sizes(node, number, unsized)
-            op_type, translated = translate(seen, _weight_shape(node["op"], sources))
+            reads_open = _reads_open(node, number, unsized)
+            if reads_open and not regions:
+                raise Kept(OPEN_SIZES)
+            try:
+                op_type, translated = translate(seen, _weight_shape(node["op"], sources))
+                kept = OPEN_SIZES if reads_open else ""
+            except Kept as reason:
+                if not regions or number in shown or seen.operator not in INNER:
+                    raise
+                if number not in unsized and any(entry[0] in unsized for entry in node["inputs"]):
+                    raise Kept(OPEN_SIZES) from None
+                kept = NO_REGION if "no grafted operator" in str(reason) else str(reason)
+                op_type, translated = translate_inner(seen)
+                dtypes.expect_one_dtype(number)
             _expect_inputs(op_type, translated, len(sources))
             _expect_outputs(op_type, translated, used.get(number, 0))
             dtypes.expect_nothing_else(number)
         except Kept as reason:
             report.rows.append(Row(seen.name, seen.operator, reason=str(reason)))
             continue
+        if kept:
+            node[LENT] = Loan(seen.operator, node.get("attrs"), len(report.rows), reads_open, kept)
         hidden = {key: value for key, value in attributes.items() if key.startswith("__")}
         node["op"], node["attrs"] = "Custom", {**translated, **hidden, "op_type": op_type}
         report.rows.append(Row(seen.name, seen.operator, op_type))
@@ -128,8 +147,10 @@ def swap_known(
         expect_variables(frozen, symbol.list_inputs())
         parameters = frozen
     if regions:
+        for number in unsized:
+            nodes[number][OPEN] = True
         unguard_graph(graph)
-        graph = _with_regions(graph, report)
+        graph = _with_regions(graph, report, symbol.list_auxiliary_states(), ordered)
     if frozen is not False:
         freeze_regions(graph, parameters, report)
     text = json.dumps(graph)
@@ -137,24 +158,25 @@ def swap_known(
     return mx.sym.load_json(text), report
 
 
-def _with_regions(graph: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Return the graph with regions, or itself if they would change the order of the symbol's arguments."""
-    joined = copy.deepcopy(graph)
-    form_regions(joined, report)
+def _with_regions(graph: dict[str, Any], report: Report, states: Collection[str], ordered: bool) -> dict[str, Any]:
+    """Return the graph with regions, or without any if they would change what a symbol shows."""
+    joined, whole = copy.deepcopy(graph), copy.deepcopy(report)
+    form_regions(joined, whole, states, ordered)
+    give_back(graph, report)
     before, after = (mx.sym.load_json(json.dumps(found)) for found in (graph, joined))
     for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
-        if getattr(before, names)() != getattr(after, names)():
-            report.regions.clear()
-            reason = f"regions would change {names}: {getattr(before, names)()} would be {getattr(after, names)()}"
-            report.rows.append(Row("", REGION, reason=reason))
+        lists = [getattr(found, names)() for found in (before, after)]
+        if lists[0] != lists[1] if ordered or names == "list_outputs" else sorted(lists[0]) != sorted(lists[1]):
+            report.rows.append(Row("", REGION, reason=f"regions would change {names}"))
             return graph
+    report.rows, report.regions = whole.rows, whole.regions
     return joined
 
 
-def _expect_sizes(node: dict[str, Any], number: int, unsized: set[int]) -> None:
+def _reads_open(node: dict[str, Any], number: int, unsized: set[int]) -> bool:
+    """Return whether an operator has to be told the sizes of an input by operators after it."""
     reads_unsized = any(entry[0] in unsized for entry in node["inputs"])
-    if reads_unsized and (number in unsized or not shares_shape(node)):
-        raise Kept("the sizes of its inputs follow from operators after it")
+    return reads_unsized and (number in unsized or not shares_shape(node))
 
 
 def _expect_inputs(op_type: str, attributes: dict[str, str], count: int) -> None:

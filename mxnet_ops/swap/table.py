@@ -9,6 +9,7 @@ from typing import Callable, Optional, Union
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.operators.inner import Inner
 from clgraft.mxnet_ops.swap.attributes import READERS, TYPELESS, Kept, Translated, plain
 
 
@@ -158,6 +159,23 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
         found = "ocl_eltwise", {"operation": BINARY[name], "broadcast": str(name.startswith("broadcast"))}
     else:
         raise Kept("no grafted operator computes it")
+    try:
+        find_operator(*found)
+    except ProblemError as error:
+        raise Kept(str(error)) from None
+    return found
+
+
+def translate_inner(node: Node) -> Translated:
+    """Return ``op_type`` and attributes of the operator of regions that computes the same.
+
+    Raises
+    ------
+    Kept
+        With the reason, if its attributes are others than it takes.
+    """
+    given = {name: text for name, text in node.attributes.items() if not name.startswith("__")}
+    found = Inner.op_type, {"function": node.operator, **given}
     try:
         find_operator(*found)
     except ProblemError as error:

@@ -8,7 +8,7 @@ import pytest
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from tests.mxnet_ops.operator_checks import compare, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, compare, evaluate, random
 
 
 def swapped(native: mx.sym.Symbol, op_type: str) -> mx.sym.Symbol:
@@ -24,9 +24,24 @@ def test_averages_of_whole_images(keys, rng):
     compare(swapped(native, "ocl_pooling"), native, {"data": random(rng, 2, 3, 7, 5)}, rng)
 
 
-def test_averages_of_parts_of_images_stay_native():
-    native = mx.sym.contrib.AdaptiveAvgPooling2D(mx.sym.var("data"), output_size=(2, 1))
-    assert "other parts" in ops.swap_symbol(native)[1].kept[0].reason
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (1, 2, 6, 8), (2, 1, 1, 3)], ids=str)
+@pytest.mark.parametrize("size", [(2, 1), 2, (3, 4), (7, 5), (9, 2)], ids=str)
+def test_averages_of_parts_of_images(size, shape, rng):
+    native = mx.sym.contrib.AdaptiveAvgPooling2D(mx.sym.var("data"), output_size=size, name="o")
+    compare(swapped(native, "ocl_adaptive_average_pooling"), native, {"data": random(rng, *shape)}, rng)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_averages_of_other_dtypes(dtype, rng):
+    native = mx.sym.contrib.AdaptiveAvgPooling2D(mx.sym.var("data"), output_size=(3, 2), name="o")
+    ours, data = swapped(native, "ocl_adaptive_average_pooling"), random(rng, 2, 3, 7, 5)
+    head = random(rng, 2, 3, 3, 2)
+    got, expected = (
+        evaluate(symbol, {"data": data.astype(kind)}, [head.astype(kind)])
+        for symbol, kind in ((ours, dtype), (native, "float32"))
+    )
+    assert_close(got.outputs[0], expected.outputs[0], "float16" if dtype == "float16" else "float32")
+    assert_close(got.gradients["data"], expected.gradients["data"], "float16" if dtype == "float16" else "float32")
 
 
 @pytest.mark.parametrize("fix_gamma", [True, False])

@@ -97,3 +97,52 @@ def test_gradients_of_gradients_of_a_hybridized_net_name_its_operators(static, r
         y = net(x)
     y.backward()
     assert np.isfinite(x.grad.asnumpy()).all()
+
+
+SPARSE = {
+    "sum": (lambda x, w: mx.sym.elemwise_add(x, w, name="s"), (4, 5)),
+    "product": (lambda x, w: mx.sym.elemwise_mul(x, w, name="s"), (4, 5)),
+    "weight": (lambda x, w: mx.sym.FullyConnected(x, w, num_hidden=3, no_bias=True, name="f"), (3, 5)),
+}
+
+
+@pytest.mark.parametrize("regions", [False, True], ids=["operators", "regions"])
+@pytest.mark.parametrize("hybrid", [False, True], ids=["executor", "hybrid"])
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_parameters(name, hybrid, regions, rng):
+    """They are given to operators whose inputs tell each other their shapes."""
+    make, shape = SPARSE[name]
+    x, w = mx.sym.var("x", dtype="float32"), mx.sym.var("w", dtype="float32")
+    native = mx.sym.tanh(make(x, w), name="t")
+    swapped, report = swap_symbol(native, regions=regions)
+    assert not report.kept
+    data, weight = random(rng, 4, 5), random(rng, *shape) * (rng.random((shape[0], 1)) > 0.5)
+    expected = evaluate(native, {"x": data, "w": weight}).outputs[0]
+    run = mx.nd.CachedOp(swapped)
+    for stype in ("default", "row_sparse", "default", "row_sparse"):
+        arrays = {"x": mx.nd.array(data), "w": mx.nd.array(weight).tostype(stype)}
+        if hybrid:
+            got = run(*(arrays[n] for n in swapped.list_inputs()))
+        else:
+            got = swapped.bind(mx.cpu(), arrays, args_grad={"x": mx.nd.zeros((4, 5))}).forward(is_train=True)[0]
+        assert_close(got.asnumpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "gamma"),
+    [((3, 4, 5), (3, 4)), ((3, 4, 2, 2), (1, 4)), ((3, 4, 2), (3, 1)), ((3, 4, 5), (3,)), ((3, 4), (1, 4))],
+    ids=str,
+)
+def test_learned_slopes_of_examples(shape, gamma, rng):
+    native = mx.sym.LeakyReLU(mx.sym.var("x"), gamma=mx.sym.var("gamma"), act_type="prelu", name="p")
+    swapped, report = swap_symbol(native)
+    assert report.replaced
+    arrays, head = {"x": random(rng, *shape), "gamma": random(rng, *gamma)}, random(rng, *shape)
+    assert_close(*(evaluate(s, arrays).outputs[0] for s in (swapped, native)))
+    got, x = evaluate(swapped, arrays, [head]), arrays["x"]
+    wide = arrays["gamma"].reshape((*gamma, *(1,) * (len(shape) - len(gamma)))) * np.ones(shape, "float32")
+    assert_close(got.outputs[0], np.where(x > 0, x, wide * x))
+    assert_close(got.gradients["x"], np.where(x > 0, head, wide * head))
+    slopes, kept = np.where(x > 0, 0, x * head), (*gamma, *(1,) * (len(shape) - len(gamma)))
+    axes = tuple(axis for axis, size in enumerate(kept) if size == 1)
+    assert_close(got.gradients["gamma"], slopes.sum(axis=axes, keepdims=True).reshape(gamma))

@@ -22,6 +22,7 @@ from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mxnet-nets.md"
+REGIONS = "## Regions"  # what follows on the page is benchmarks/gluon_regions.py's
 CLASSES = 7
 Arrays = dict  # names to numpy arrays
 
@@ -340,7 +341,8 @@ def main() -> None:
         page.append(row(name, arguments.batch) + "\n")
         print(page[-1].rstrip(), f"{time.perf_counter() - start:.0f} s", flush=True)
     if not arguments.nets:
-        PAGE.write_text("".join(page), encoding="utf-8")
+        _, mark, rest = PAGE.read_text(encoding="utf-8").partition(REGIONS)
+        PAGE.write_text("".join(page) + (f"\n{mark}{rest}" if mark else ""), encoding="utf-8")
 
 
 if __name__ == "__main__":

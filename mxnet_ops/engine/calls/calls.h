@@ -14,6 +14,8 @@
 enum { CLG_MX_IN, CLG_MX_OUT, CLG_MX_IN_GRAD, CLG_MX_OUT_GRAD, CLG_MX_AUX, CLG_MX_STATE, CLG_MX_GROUPS };
 /* The constants of a region's pass, in the place of a tag. */
 enum { CLG_MX_FIXED = CLG_MX_GROUPS };
+/* The dtype of a work whose data are float16 and whose parameters are float32; other dtypes are MXNet's numbers. */
+enum { CLG_MX_MIXED = 256 };
 
 /* One call of an operator with one set of attributes, as MXNet knows it. */
 typedef struct clg_mx_call clg_mx_call;
@@ -26,6 +28,9 @@ typedef struct clg_mx_signature {
     int32_t argument_count, output_count, auxiliary_count;
     int32_t backward_reads_outputs, backward_reads_gradients;
     uint64_t unread_gradients; /* bit k: backward does not read the gradient of output k */
+    /* for each argument, output and auxiliary state, in this order, whether it may be float32 where data are float16;
+     * NULL: none */
+    const int32_t *single;
 } clg_mx_signature;
 
 /* An argument of a problem. group -1: no array fills it, the output is left out. */

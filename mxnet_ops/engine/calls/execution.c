@@ -166,6 +166,19 @@ static int delete_execution(void *state) {
 static int (*const RUNNING[3])(void) = {
     (int (*)(void))delete_execution, (int (*)(void))forward, (int (*)(void))backward};
 
+/* The dtype of the data, or that they are float16 and the parameters float32. */
+static int32_t dtype_of(const int *types, const clg_mx_call *call) {
+    int32_t code = types[0];
+    for (int i = 0; i < call->argument_count; i++)
+        if (!call->single[i]) {
+            code = types[i];
+            break;
+        }
+    for (int i = 0; i < call->argument_count; i++)
+        if (call->single[i] && types[i] != code) return CLG_MX_MIXED;
+    return code;
+}
+
 int clg_mx_create_operator(const char *where, int count, unsigned **shapes, const int *ndims, const int *types,
                            callback_list *made, clg_mx_call *call) {
     (void)count;
@@ -176,7 +189,7 @@ int clg_mx_create_operator(const char *where, int count, unsigned **shapes, cons
     for (int i = 0; i < call->argument_count; i++) room += 1 + (size_t)ndims[i];
     int32_t key[room];
     uint32_t length = 0;
-    key[length++] = types[0];
+    key[length++] = dtype_of(types, call);
     for (int i = 0; i < call->argument_count; i++) {
         key[length++] = ndims[i];
         for (int j = 0; j < ndims[i]; j++) key[length++] = (int32_t)shapes[i][j];

@@ -57,16 +57,32 @@ static int infer_shape(int count, int *ndims, int **shapes, clg_mx_call *call) {
     return 1;
 }
 
-static int infer_type(int count, int *types, clg_mx_call *call) {
-    if (!clg_mx_describe(call)) return 0;
+/* MXNet's numbers of dtypes. */
+enum { FLOAT32, FLOAT64, FLOAT16 };
+
+/* The one dtype of the arrays that may be single, or are not; -1: none is known, -2: there are several, or others. */
+static int common_type(int count, const int *types, const clg_mx_call *call, bool single) {
     int code = -1;
-    for (int i = 0; i < call->argument_count; i++) {
-        if (types[i] < 0) continue;
-        if (types[i] > 2 || (code >= 0 && types[i] != code)) /* float32, float64 and float16 are 0, 1 and 2 */
-            return clg_mx_py_refuse_types(call->text, call->attribute_count, call->attributes, types);
+    for (int i = 0; i < count; i++) {
+        if (types[i] < 0 || (call->single[i] != 0) != single) continue;
+        if (types[i] > FLOAT16 || (code >= 0 && types[i] != code)) return -2;
         code = types[i];
     }
-    for (int i = 0; i < count; i++) types[i] = code;
+    return code;
+}
+
+/* Parameters that may be single follow the data, and are float32 where data are float16, as MXNet has them, unless they
+ * are known to be float16. */
+static int infer_type(int count, int *types, clg_mx_call *call) {
+    if (!clg_mx_describe(call)) return 0;
+    int code = common_type(call->argument_count, types, call, false);
+    int single = common_type(count, types, call, true);
+    if (code == -1 && single > FLOAT32) code = single;
+    bool fits = single == -1 || single == code || code == -1 || (single == FLOAT32 && code == FLOAT16);
+    if (code == -2 || single == -2 || !fits)
+        return clg_mx_py_refuse_types(call->text, call->attribute_count, call->attributes, types);
+    if (single == -1) single = code == FLOAT16 ? FLOAT32 : code;
+    for (int i = 0; i < count; i++) types[i] = call->single[i] ? single : code;
     return 1;
 }
 

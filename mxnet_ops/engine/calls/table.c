@@ -58,8 +58,10 @@ static void free_signature(clg_mx_call *call) {
     free_names(call->outputs);
     free_names(call->auxiliary);
     free(call->dependencies);
+    free(call->single);
     call->arguments = call->outputs = call->auxiliary = NULL;
     call->dependencies = NULL;
+    call->single = NULL;
 }
 
 static void free_call(clg_mx_call *call) {
@@ -187,9 +189,13 @@ int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signatur
         call->arguments = copy_names(signature->arguments, signature->argument_count);
         call->outputs = copy_names(signature->outputs, signature->output_count);
         call->auxiliary = copy_names(signature->auxiliary, signature->auxiliary_count);
+        size_t arrays = (size_t)(signature->argument_count + signature->output_count + signature->auxiliary_count);
+        call->single = calloc(arrays + 1, sizeof *call->single);
+        if (call->single && signature->single)
+            memcpy(call->single, signature->single, arrays * sizeof *call->single);
         call->dependencies =
             calloc((size_t)signature->argument_count + 2 * (size_t)signature->output_count + 1, sizeof(int));
-        bool whole = call->arguments && call->outputs && call->auxiliary && call->dependencies;
+        bool whole = call->arguments && call->outputs && call->auxiliary && call->dependencies && call->single;
         if (!whole) free_signature(call);
         __atomic_store_n(&call->described, whole, __ATOMIC_RELEASE);
     }

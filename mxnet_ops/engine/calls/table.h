@@ -42,6 +42,7 @@ struct clg_mx_call {
     uint64_t unread_gradients;
     char **arguments, **outputs, **auxiliary;
     int *dependencies;
+    int32_t *single; /* as of its signature */
     known_shapes *shapes;
     known_work *works;
     void *contexts[CALLBACKS];

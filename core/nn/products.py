@@ -1,0 +1,26 @@
+"""Products of batches of matrices."""
+
+from __future__ import annotations
+
+import math
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.shapes import transposed
+from clgraft.core.operators.matmul import MatMulProblem
+
+
+def batch_product(
+    build: Build, a: Tensor, b: Tensor, *, transposed_a: bool = False, transposed_b: bool = False
+) -> Tensor:
+    """Return the products of matrices (..., m, k) and (..., k, c), or of their transposes; the other axes are equal."""
+    outer = a.shape[:-2]
+    rows, inner = a.shape[:-3:-1] if transposed_a else a.shape[-2:]
+    columns = b.shape[-2 if transposed_b else -1]
+    if a.ndim < 3 or b.shape != (*outer, *((columns, inner) if transposed_b else (inner, columns))):
+        raise ProblemError(f"[matmul] got matrices of shapes {a.shape} and {b.shape}, expected batches that fit")
+    a, b = (build.reshape(one, (math.prod(outer), *one.shape[-2:])) for one in (a, b))
+    if transposed_a and transposed_b:
+        a, transposed_a = transposed(build, a, (0, 2, 1)), False
+    problem = MatMulProblem(math.prod(outer), rows, inner, columns, transposed_a, transposed_b, dtype=a.dtype)
+    return build.reshape(build.add(problem, a, b)[0], (*outer, rows, columns))
