@@ -26,6 +26,10 @@ class DeviceError(ClgraftError, ValueError):
     """A device selector that matches no device, or a runtime that is unusable."""
 
 
+class SelectionError(ClgraftError, ValueError):
+    """A choice of a model's operators that matches none of them."""
+
+
 class BuildError(ClgraftError, RuntimeError):
     """A kernel that the device's compiler refused; the text holds its log."""
 

@@ -44,6 +44,7 @@ USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py"}
 ALLOWED = {
     **{leaf: set() for leaf in LEAVES},
     "core.files": {"core.errors"},
+    "core.selection": {"core.errors"},
     "core.settings": {"core.errors"},
     "core.abi": set(),
     "core.problem": {"core.errors"},

@@ -9,7 +9,6 @@ import dataclasses
 import importlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -100,7 +99,7 @@ def run(
     environment = registry.environment()
     if device:
         environment["CLGRAFT_DEVICE"] = device
-    command = [sys.executable, "-m", "clgraft.plugins.command_line.check.runner", module, json.dumps(arguments)]
+    command = child.calling("clgraft.plugins.command_line.check.runner", "work", module, json.dumps(arguments))
     with tempfile.TemporaryFile(mode="w+", errors="replace") as words:
         try:
             for message in child.messages(command, environment, CheckError, stderr=words):
@@ -125,8 +124,15 @@ def _explain(module: str, lines: list[str], arguments: dict[str, Any]) -> str:
     return explain(lines, **arguments) if explain else ""
 
 
-def _work(module: str, arguments: dict[str, Any]) -> None:
-    """Check in the child process: rows go where stdout was, everything that a framework prints goes to stderr."""
+def work(module: str, given: str) -> None:
+    """Check in the child process: rows go where stdout was, everything that a framework prints goes to stderr.
+
+    Parameters
+    ----------
+    module, given : str
+        As `run` has them; the arguments as JSON.
+    """
+    arguments: dict[str, Any] = json.loads(given)
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)
 
@@ -155,8 +161,3 @@ def relative_error(got: Any, expected: Any) -> float:
         return 0.0
     difference = float(np.max(np.abs(got - expected)))
     return difference / max(float(np.max(np.abs(expected))), float(np.finfo(np.float32).tiny))
-
-
-if __name__ == "__main__":
-    # the class of rows is this module's under its real name, not under __main__
-    importlib.import_module("clgraft.plugins.command_line.check.runner")._work(sys.argv[1], json.loads(sys.argv[2]))
