@@ -9,7 +9,7 @@ import sys
 from sphinx.errors import ConfigError
 
 # what the extra docs installs; MXNet because the reference describes the functions of clgraft.mxnet_ops
-NEEDED = ("furo", "mxnet", "myst_nb", "sphinx_argparse_cli")
+NEEDED = ("furo", "mxnet", "myst_nb")
 
 if sys.version_info < (3, 11):
     raise ConfigError(f"clgraft: got Python {sys.version.split()[0]}, expected 3.11 to build the documentation")
@@ -30,9 +30,9 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
-    "sphinx_argparse_cli",
 ]
 
+exclude_patterns = ["devices"]  # the files from which devices.py writes a page
 html_theme = "furo"
 html_title = f"clgraft {release}"
 highlight_language = "none"  # fenced blocks name their language

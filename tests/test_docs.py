@@ -104,7 +104,7 @@ runpy.run_path({conf!r})
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the site is built with Python 3.11")
-@pytest.mark.parametrize("absent", [("mxnet",), ("furo", "sphinx_argparse_cli"), ()])
+@pytest.mark.parametrize("absent", [("mxnet",), ("furo", "myst_nb"), ()])
 def test_a_site_without_its_packages_says_which_are_missing(absent):
     code = SITE.format(absent=absent, conf=str(ROOT / "docs" / "conf.py"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -119,3 +119,14 @@ def test_the_extra_of_the_site_holds_what_its_configuration_needs():
     for name in needed:
         packages = [name.replace("_", "-"), f"clgraft[{name}]"]
         assert any(re.search(rf'"{re.escape(package)}(?:[>;])', listed) for package in packages), name
+
+
+def test_the_first_page_leads_by_question():
+    """One example, one plot and a guide for each framework; the full contents are in the sidebar only."""
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert text.count("```{toctree}") == text.count("\n:hidden:\n") > 0
+    shown = text.split("```{toctree}")[0]
+    assert len(re.findall(r"^## .*\?$", shown, re.M)) == 3 and len(shown.splitlines()) < 70
+    assert shown.count("```python") == shown.count("![") == 1
+    for guide in ("mxnet", "caffe", "onnx", "pytorch", "install", "devices", "performance", "tuning"):
+        assert f"]({guide}.md" in shown, guide

@@ -5,14 +5,15 @@ What the commands need is imported when one runs, where Ctrl-C is handled alread
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 # modules of this package with a function `add_command`, in the order of the help
 _COMMANDS = (
@@ -23,11 +24,13 @@ _COMMANDS = (
     "profile.command",
     "warm.command",
     "device_list",
+    "report.command",
     "settings_list",
     "cache",
     "completion",
 )
 WRONG_USAGE = 2  # exit status, as that of argparse
+_HEADING = "examples:"
 _EXAMPLES = (
     "clgraft devices",
     "clgraft check",
@@ -35,8 +38,12 @@ _EXAMPLES = (
     "clgraft bench --nets resnet18,mobilenet",
     "clgraft tune resnet50 --budget 600",
     "CLGRAFT_VERBOSE=plan python train.py 2> lines.txt; clgraft tune lines.txt",
+    "clgraft tune --import report.json",
     "clgraft warm model-symbol.json --shape data=1,3,224,224",
     "clgraft profile 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1'",
+    "clgraft report -o my-device",
+    "clgraft cache --clear",
+    "clgraft completion bash > ~/.local/share/bash-completion/completions/clgraft",
 )
 INTERRUPTED, NO_READER = 130, 141  # exit status, as shells have it for the signals SIGINT and SIGPIPE
 _STATUS = (
@@ -114,16 +121,16 @@ def _run(options: argparse.Namespace) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line, the plugins' commands included."""
-    import argparse
     import importlib
 
     from clgraft import __version__
     from clgraft.plugins import registry
 
+    examples = _EXAMPLES + _plugin_examples()
     parser = argparse.ArgumentParser(
         prog="clgraft",
         description="OpenCL operators inside the models of other frameworks.",
-        epilog="\n".join(["examples:", *(f"  {line}" for line in _EXAMPLES + _plugin_examples()), "", _STATUS]),
+        epilog=f"{_listed(examples)}\n\n{_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"clgraft {__version__}")
@@ -132,8 +139,23 @@ def build_parser() -> argparse.ArgumentParser:
         importlib.import_module(f"clgraft.plugins.command_line.{name}").add_command(commands)
     for plugin in registry.plugins():
         plugin.add_commands(commands)
+    for name, command in commands.choices.items():
+        own = [line for line in examples if re.search(rf"\bclgraft {name}\b", line)]
+        if own and not command.epilog:
+            command.epilog, command.formatter_class = _listed(own), _HelpWithExamples
     parser.set_defaults(parser=parser)
     return parser
+
+
+class _HelpWithExamples(argparse.HelpFormatter):
+    """Fills the description, and leaves the lines of examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_HEADING) else super()._fill_text(text, width, indent)
+
+
+def _listed(examples: Iterable[str]) -> str:
+    return "\n".join([_HEADING, *(f"  {line}" for line in examples)])
 
 
 def _plugin_examples() -> tuple[str, ...]:
