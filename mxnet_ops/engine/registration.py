@@ -24,10 +24,11 @@ from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
 from clgraft.mxnet_ops.engine.execution import REGIONS, plan_step, prepare
-from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, find_operator
 from clgraft.mxnet_ops.engine.operator_calls import MIXED
 from clgraft.mxnet_ops.engine.partial_shapes import UNKNOWN, UnknownShape, infer_partly
 from clgraft.mxnet_ops.engine.random_numbers import Stream
+from clgraft.mxnet_ops.engine.registry import announce
 
 FLOATS = ("float32", "float16", "float64")
 MOST_NAMED = 4  # arrays in an error about dtypes
@@ -239,12 +240,10 @@ def end_region(execution: Any) -> None:
         made.close()
 
 
-def register(family: type[Operator]) -> type[Operator]:
-    """Make a family known to MXNet as ``op_type=family.op_type``; use as a decorator."""
-    FAMILIES[family.op_type] = family
+def _tell_mxnet(family: type[Operator]) -> None:
+    """Make a family known to MXNet as ``op_type=family.op_type``."""
     creator = ctypes.c_void_p(int(ffi.cast("uintptr_t", lib.clg_mx_creator())))
     check_call(_LIB.MXCustomOpRegister(family.op_type.encode(), creator))
-    return family
 
 
 @_answer
@@ -255,3 +254,6 @@ def before_fork() -> None:
         mxnet.nd.waitall()  # an error of an operator that was not waited for before is shown here
     finally:
         lib.clg_mx_hold_ends()
+
+
+announce(_tell_mxnet)

@@ -6,10 +6,8 @@ import argparse
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from clgraft.core import settings
-from clgraft.plugins.onnx import run
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, Task
 
 PACKAGE = "clgraft.plugins.onnx"
@@ -23,10 +21,7 @@ class OnnxPlugin(Plugin):
     name = "onnx"
     models = "an ONNX model's .onnx"
     instead = "a whole ONNX model runs as one graph: use clgraft run, or clgraft.plugins.onnx.Session in Python"
-    examples = (
-        "clgraft check model.onnx --shape x=1,3,224,224",
-        "clgraft run model.onnx --input x=image.npy --profile",
-    )
+    examples = ("clgraft check model.onnx --shape x=1,3,224,224",)
 
     def recognises(self, path: Path) -> bool:
         return path.suffix == ".onnx"
@@ -48,10 +43,6 @@ class OnnxPlugin(Plugin):
             Peer(name, name, f"{PACKAGE}.{operators}", NETS, f"{PACKAGE}.{nets}", thread_variables=(THREADS,))
             for name, (operators, nets) in places.items()
         ]
-
-    def add_commands(self, commands: Any) -> None:
-        """Add `clgraft run` to the subparsers of the command line."""
-        run.add_command(commands)
 
 
 def _expect_onnx(model: Path) -> None:

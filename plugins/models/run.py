@@ -15,8 +15,9 @@ import numpy as np
 
 from clgraft.core.errors import hint
 from clgraft.core.files import FileError, expect_file, read_file
-from clgraft.plugins import registry
+from clgraft.core.model import PRECISIONS, samples
 from clgraft.plugins.command_line import arguments, terminal
+from clgraft.plugins.models.loading import KINDS, load
 from clgraft.plugins.plugin import PluginError
 
 REPEATS = 5  # timed runs of a profile
@@ -28,11 +29,13 @@ def add_command(commands: Any) -> None:
     """Add `run` to the subparsers of the command line."""
     parser = commands.add_parser(
         "run",
-        help="run an ONNX model on your device",
-        description="Run an ONNX model on arrays, or on random numbers where an input is not given, and print what "
-        "comes out.",
+        help="run a model on your device",
+        description="Run a model of ONNX, MXNet or Caffe on arrays, or on random numbers where an input is not given, "
+        "and print what comes out. MXNet and Caffe are not needed.",
     )
-    parser.add_argument("model", type=Path, help="an ONNX model's .onnx")
+    parser.add_argument("model", type=Path, help=KINDS)
+    weights = "the .caffemodel of a net, or the .params of a symbol; by default those next to it"
+    parser.add_argument("--weights", type=Path, metavar="FILE", help=weights)
     parser.add_argument(
         "--input",
         type=_named,
@@ -44,6 +47,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--output", type=arguments.new_file, metavar="FILE", help="write the outputs, as numpy.savez does"
     )
+    parser.add_argument("--precision", choices=PRECISIONS, help="the type in which real numbers travel")
     parser.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     arguments.add_shapes(parser)
     parser.add_argument("--profile", action="store_true", help="also show what the graph needs and how long it takes")
@@ -59,14 +63,9 @@ def _named(text: str) -> tuple[str, Path]:
 
 def run(options: argparse.Namespace) -> int:
     """Run the model and print its outputs."""
-    _expect_model(options.model)
+    expect_file(options.model, "run", KINDS, streams=True)
     given = {name: _array(file) for name, file in options.input}
-    try:
-        from clgraft.plugins.onnx import samples
-        from clgraft.plugins.onnx.session import Session
-    except ImportError as error:
-        raise PluginError(f"[run] onnx is needed to read {options.model} and cannot be imported: {error}") from None
-    session = Session(options.model, options.device)
+    session = load(options.model, options.weights, options.device, options.precision)
     shapes = _shapes([port.name for port in session.inputs], dict(options.shape), given)
     arrays = {**samples.inputs(session, shapes), **given}
     results = session.run(arrays)
@@ -78,14 +77,6 @@ def run(options: argparse.Namespace) -> int:
         with open(options.output, "wb") as file:
             np.savez(file, **results)
     return 0
-
-
-def _expect_model(path: Path) -> None:
-    """Raise `FileError` if a file cannot be read, or is the model of another plugin."""
-    expect_file(path, "run", "an ONNX model's .onnx", streams=True)
-    other = next((plugin for plugin in registry.plugins() if path.suffix and plugin.recognises(path)), None)
-    if other is not None and other.name != "onnx":
-        raise FileError(f"[run] got {path}, {other.models}, expected an ONNX model's .onnx; `clgraft swap` takes it")
 
 
 def _shapes(
