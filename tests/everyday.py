@@ -91,6 +91,7 @@ RULES = (
     rule("core/test_pooling_mask.py"),
     # every operator on named problems: the first one that each implementation serves, and a few others
     rule("core/test_every_run.py", "test_each_implementation_serves_a_set", "*"),
+    rule("core/test_every_run.py", "test_types_of_16_bits*", every=60),
     rule("core/test_every_run.py", every=40),
     rule("core/test_conv_direct.py", "test_*", "plain-3x3-bias-*", "1x1-*"),
     rule("core/test_conv_cpu.py", "test_phases_of_a_stride"),
@@ -158,10 +159,13 @@ RANDOM = (
 MANY = (
     rule("test_mutations.py", "test_a_planted_fault_is_noticed"),
     rule("core/test_every_run.py", "test_plans_for_other_machines"),
+    rule("core/test_every_run.py", "test_types_of_16_bits*"),
     rule("core/test_conv_winograd.py"),
     rule("core/test_conv_past_caches.py"),
     rule("core/test_grouped_planes.py", "test_matches_float64"),
+    rule("core/test_tuning_candidates.py"),
     rule("mxnet_ops/test_nets.py"),
+    rule("plugins/onnx/test_nets.py"),
     rule("*/test_attributes_audit*.py"),
 )
 

@@ -40,7 +40,7 @@ enum {
     CLG_FORKED = 9         /* OpenCL was used before fork(); this child cannot */
 };
 
-enum { CLG_FLOAT32 = 1, CLG_FLOAT16 = 2, CLG_FLOAT64 = 3, CLG_INT32 = 4, CLG_UINT8 = 5 };
+enum { CLG_FLOAT32 = 1, CLG_FLOAT16 = 2, CLG_FLOAT64 = 3, CLG_INT32 = 4, CLG_UINT8 = 5, CLG_BFLOAT16 = 6 };
 enum { CLG_IN = 1, CLG_OUT = 2, CLG_INOUT = 3 };
 enum { CLG_HOST = 1, CLG_DEVICE = 2, CLG_ARRAY = 3 };         /* what a buffer's handle is */
 enum { CLG_OVERWRITE = 0, CLG_ACCUMULATE = 1, CLG_SKIP = 2 }; /* how an output is written */

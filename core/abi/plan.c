@@ -11,7 +11,8 @@ uint32_t clg_dtype_bytes(uint32_t dtype) {
     switch (dtype) {
     case CLG_FLOAT32:
     case CLG_INT32: return 4;
-    case CLG_FLOAT16: return 2;
+    case CLG_FLOAT16:
+    case CLG_BFLOAT16: return 2;
     case CLG_FLOAT64: return 8;
     case CLG_UINT8: return 1;
     default: return 0;
@@ -230,16 +231,17 @@ clg_status clg_plan_create(clg_context context, const char *problem, clg_plan *p
 
 clg_status clg_plan_create_conv(clg_context context, const clg_conv *d, clg_plan *plan) {
     static const char *const directions[] = {"forward", "backward_data", "backward_filter", "backward_bias"};
-    static const char *const dtypes[] = {"f32", "f16", "f64"};
+    static const char *const dtypes[] = {"f32", "f16", "f64", "", "", "bf16"};
     if (!d || d->size != sizeof *d)
         return clg_fail(
             CLG_INVALID_ARGUMENT, "[conv] got size %u, expected sizeof(clg_conv) = %zu", d ? d->size : 0, sizeof *d);
     if (d->direction < CLG_FORWARD || d->direction > CLG_BACKWARD_BIAS)
         return clg_fail(
             CLG_INVALID_PROBLEM, "[conv] got direction %u, expected CLG_FORWARD to CLG_BACKWARD_BIAS", d->direction);
-    if (d->dtype < CLG_FLOAT32 || d->dtype > CLG_FLOAT64)
+    if (d->dtype != CLG_BFLOAT16 && (d->dtype < CLG_FLOAT32 || d->dtype > CLG_FLOAT64))
         return clg_fail(
-            CLG_WRONG_DTYPE, "[conv] got dtype %u, expected CLG_FLOAT32, CLG_FLOAT16 or CLG_FLOAT64", d->dtype);
+            CLG_WRONG_DTYPE, "[conv] got dtype %u, expected CLG_FLOAT32, CLG_FLOAT16, CLG_BFLOAT16 or CLG_FLOAT64",
+            d->dtype);
     if (d->ndim < 1 || d->ndim > 3)
         return clg_fail(CLG_INVALID_PROBLEM, "[conv] got ndim %u, expected 1 to 3", d->ndim);
     char text[1024];

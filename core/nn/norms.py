@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from clgraft.core.nn.builder import Build, Tensor
@@ -12,6 +11,7 @@ from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.lrn import LRNProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.pooling import PoolProblem
+from clgraft.core.problem import SMALL
 
 # of x2 = difference and x3 = square: a variance is never negative
 DEVIATION = "real variance = x3 - x2 * x2; real deviation = sqrt((variance > 0 ? variance : 0) + eps);"
@@ -51,7 +51,8 @@ def batch_norm(
     ----------
     x : Tensor
     gamma, beta : Tensor or None
-        One number for each channel; None for 1 and 0.
+        One number for each channel; None for 1 and 0. If x has 16 bits and one of these or of the statistics is
+        float32, all of them are, and so are the statistics of the batch.
     statistics : pair of Tensor, optional
         Mean and variance of each channel, which have no gradient then.
     eps : float
@@ -60,22 +61,13 @@ def batch_norm(
         Of the channels.
     activation : str
         One of `FOLLOWING` that is taken of the result, with its scalars.
-
-    Notes
-    -----
-    Parameters and statistics of another type than x, such as float32 with float16, are computed with as they are: the
-    norm is that of x in their type.
     """
-    given = (gamma, beta, *(statistics or ()))
-    dtype = next((one.dtype for one in given if one is not None), x.dtype)
-    if dtype != x.dtype:
-        more = {"eps": eps, "axis": axis, "activation": activation, "activation_scalars": activation_scalars}
-        found = batch_norm(build, build.cast(x, dtype), gamma, beta, statistics, **more)  # type: ignore[arg-type]
-        return found._replace(y=build.cast(found.y, x.dtype))
     channels = x.shape[axis] if x.ndim > axis else 1
-    gamma = build.filled((channels,), 1.0, x.dtype) if gamma is None else gamma
-    beta = build.filled((channels,), 0.0, x.dtype) if beta is None else beta
-    problem = _statistics("training" if statistics is None else "inference", x, axis, activation)
+    dtype = type_of_parameters(x, gamma, beta, *(statistics or ()))
+    gamma = build.filled((channels,), 1.0, dtype) if gamma is None else build.cast(gamma, dtype)
+    beta = build.filled((channels,), 0.0, dtype) if beta is None else build.cast(beta, dtype)
+    statistics = statistics and (build.cast(statistics[0], dtype), build.cast(statistics[1], dtype))
+    problem = _statistics("training" if statistics is None else "inference", x, dtype, axis, activation)
     scalars = dict(zip(problem.scalars(), (eps, *activation_scalars)))
     first = build.here
     if statistics is None:
@@ -109,7 +101,7 @@ def batch_norm_gradients(
     through: bool,
 ) -> tuple[Tensor | None, ...]:
     """Return the wanted gradients of x, gamma and beta; `through` says whether the statistics are those of x."""
-    problem = _statistics("training" if through else "inference", x, axis).with_direction(
+    problem = _statistics("training" if through else "inference", x, gamma.dtype, axis).with_direction(
         f"backward_{'training' if through else 'inference'}"
     )
     names = ("dx", "dgamma", "dbeta")
@@ -123,11 +115,18 @@ def batch_norm_gradients(
     )
 
 
-def _statistics(kind: str, x: Tensor, axis: int, activation: str = "") -> BatchNormProblem:
-    """Return the problem of a norm by statistics."""
+def type_of_parameters(x: Tensor, *others: Tensor | None) -> str:
+    """Return the type of what a batch norm has for each channel: x's, or float32 if x has 16 bits and some has not."""
+    wide = x.dtype in SMALL and any(other is not None and other.dtype == "float32" for other in others)
+    return "float32" if wide else x.dtype
+
+
+def _statistics(kind: str, x: Tensor, dtype: str, axis: int, activation: str = "") -> BatchNormProblem:
+    """Return the problem of a norm by statistics; `dtype` is that of the parameters."""
     outer = math.prod(x.shape[:axis]) if x.ndim > axis else math.prod(x.shape[:1])
     channels = x.shape[axis] if x.ndim > axis else 1
-    return BatchNormProblem(f"forward_{kind}", outer, channels, math.prod(x.shape[axis + 1 :]), x.dtype, activation)
+    pixels, wide = math.prod(x.shape[axis + 1 :]), dtype != x.dtype
+    return BatchNormProblem(f"forward_{kind}", outer, channels, pixels, x.dtype, activation, wide)
 
 
 def update_averages(
@@ -155,7 +154,7 @@ def update_averages(
     axis : int
         Of the channels.
     """
-    problem = _statistics("training", replace(x, dtype=normed.mean.dtype), axis).with_direction("update_statistics")
+    problem = _statistics("training", x, normed.mean.dtype, axis).with_direction("update_statistics")
     scalars = {"keep": keep, "add_mean": add[0], "add_var": add[1]}
     build.add(problem, normed.mean, normed.variance, *moving, scalars=scalars)
 

@@ -13,7 +13,7 @@ from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.indexing import GatherProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.pooling import PoolProblem
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.problem.layout import FIRST, LAST
 
 Sizes = Sequence[int]
@@ -345,7 +345,7 @@ def _read_places(build: Build, size: int, count: int, taps: int) -> Tensor:
 
 def _indices(build: Build, problem: PoolProblem, windows: Tensor, y: Tensor, size: Sizes) -> Tensor:
     """Return where in its plane of a size each maximum stands, from where it stands among the windows."""
-    if windows.dtype == "float16":  # which counts to 2048
+    if windows.dtype in SMALL:  # which counts to 2048
         windows, y, problem = (
             build.cast(windows, "float32"),
             build.cast(y, "float32"),

@@ -9,7 +9,7 @@ ITEMS_PER_UNIT = 4  # work-items that each core of a CPU gets at least, so that 
 
 
 def arithmetic_bytes(dtype: str) -> int:
-    """Return the bytes of an element in arithmetic; float16 is a format of memory only."""
+    """Return the bytes of an element in arithmetic; the small ones are formats of memory only."""
     return 8 if dtype == "float64" else 4
 
 

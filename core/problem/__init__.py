@@ -1,7 +1,6 @@
 """Problems: frozen descriptions of one operator call, their text, and the arithmetic of sizes that they share."""
 
 from clgraft.core.problem.base import (
-    DTYPES,
     Argument,
     Gradient,
     Problem,
@@ -12,18 +11,22 @@ from clgraft.core.problem.base import (
     sample_argument,
     shortened,
 )
+from clgraft.core.problem.dtypes import DTYPE_WORDS, DTYPES, ROUNDING, SMALL, expect_in_numpy, in_numpy
 from clgraft.core.problem.numbers import ceil_div, reads_as_number, round_up
-from clgraft.core.problem.text import DTYPE_WORDS
 
 __all__ = [
     "DTYPES",
     "DTYPE_WORDS",
+    "ROUNDING",
+    "SMALL",
     "Argument",
     "Gradient",
     "Problem",
     "ceil_div",
     "expect",
+    "expect_in_numpy",
     "in_3d",
+    "in_numpy",
     "kinds",
     "parse",
     "reads_as_number",

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.problem.dtypes import DTYPES, expect_in_numpy
 from clgraft.core.problem.text import Entry, Reader, write
 
-DTYPES = ("float32", "float16", "float64")
 POSITIVE = ("var", "gamma")  # parts of the names of arguments that are never negative
 
 
@@ -106,6 +106,7 @@ def _with_problem_errors(check: Callable[[Any], None]) -> Callable[[Any], None]:
     def checked(self: Any) -> None:
         try:
             check(self)
+            expect_in_numpy(self.kind, self.dtype)
         except ProblemError:
             raise
         except UNREADABLE as error:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.problem.dtypes import DTYPE_WORDS
 
-DTYPE_WORDS = {"f32": "float32", "f16": "float16", "f64": "float64"}
 AXES = "dhw"
 REAL = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 

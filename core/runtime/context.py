@@ -21,7 +21,7 @@ from clgraft.core.runtime.programs import PlannedKernel, Programs
 MOST_THREADS = 16  # compilations at the same time
 LARGEST = 2**47  # bytes of an argument
 LONGEST = 2**100  # a number of bytes that errors print
-STORAGE = {"float32": 32, "float16": 16, "float64": 64}
+STORAGE = {"float32": 32, "float16": 16, "bfloat16": 16, "float64": 64}
 HOST_ACCESS = {
     "raw_pointer": abi.lib.CLG_RAW_POINTER,
     "use_host_ptr": abi.lib.CLG_USE_HOST_PTR,
@@ -121,11 +121,11 @@ class DeviceContext:
         defines : mapping
             Macros; they precede the source as text, so they count in the cache's key.
         dtype : str
-            Sets the prelude's STORAGE.
+            Sets the prelude's STORAGE and BRAIN.
         options : tuple of str
             Options of the compiler in addition to ``-cl-std=CL1.2``.
         """
-        macros = {"STORAGE": STORAGE[dtype], **(defines or {})}
+        macros = {"STORAGE": STORAGE[dtype], **({"BRAIN": 1} if dtype == "bfloat16" else {}), **(defines or {})}
         text, more = self.toolchain.kernel_text(file, name, macros)
         return PlannedKernel(self.programs, text, ("-cl-std=CL1.2", *options, *more), name)
 
@@ -139,7 +139,8 @@ class DeviceContext:
         """
         if problem.dtype == "float64" and not self.device.has_fp64:
             raise ProblemError(
-                f"[{problem.kind}] got dtype float64, expected float32 or float16: {self.device.name} has no float64"
+                f"[{problem.kind}] got dtype float64, expected float32, float16 or bfloat16: "
+                f"{self.device.name} has no float64"
             )
         self.expect_addressable(problem.kind, problem.arguments())
 

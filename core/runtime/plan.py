@@ -19,6 +19,7 @@ OVERWRITE, ACCUMULATE, SKIP = lib.CLG_OVERWRITE, lib.CLG_ACCUMULATE, lib.CLG_SKI
 DTYPE_CODES = {
     "float32": lib.CLG_FLOAT32,
     "float16": lib.CLG_FLOAT16,
+    "bfloat16": lib.CLG_BFLOAT16,
     "float64": lib.CLG_FLOAT64,
     "int32": lib.CLG_INT32,
     "uint8": lib.CLG_UINT8,

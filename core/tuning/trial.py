@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clgraft.core.problem import ROUNDING
 from clgraft.core.tuning.timing import Buffers, Runner
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from clgraft.core.problem import Problem
     from clgraft.core.session.context import Context
 
-ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
 ALLOWED = 10.0  # relative to the error that the direct method is expected to have
 
 

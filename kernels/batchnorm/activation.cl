@@ -2,7 +2,20 @@
 //
 // ACTIVATE   y0 from x0, the norm's value; FLOW: y0, the gradient of the norm's value, from x0, y's, and x1, the value;
 //            both only where an activation follows. SCALARS(F): its scalars
+// REAL_PARAMETERS  1: all that has one value for each channel is stored as real, not as x is
 #include "pointwise/value.cl"
+
+#ifdef REAL_PARAMETERS
+typedef real parameter;
+#define LOAD_parameter LOAD_real
+#define STORE_parameter STORE_real
+#define VLOAD_parameter VLOAD_real
+#else
+typedef stored parameter;
+#define LOAD_parameter LOAD_stored
+#define STORE_parameter STORE_stored
+#define VLOAD_parameter VLOAD_stored
+#endif
 
 #ifndef SCALARS
 #define SCALARS(F)

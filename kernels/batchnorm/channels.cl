@@ -13,14 +13,15 @@
 
 #if MAKES == 1
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_forward(
-    CONST_TENSOR(x), CONST_TENSOR(gamma), CONST_TENSOR(beta), OUTPUT_OF(stored, y), OUTPUT_OF(stored, mean),
-    OUTPUT_OF(stored, var), KEPT_OUTPUTS const int channels, const int pixels, const uint steps, const real share,
-    const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y),
+    OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels, const int pixels,
+    const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
     const uint channel = get_group_id(0);
     OPEN_ROWS
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
-    const real scale = LOAD(OPEN(gamma), channel), offset = LOAD(OPEN(beta), channel);  // read while x arrives
+    const real scale = LOAD_parameter(OPEN(gamma), channel),
+               offset = LOAD_parameter(OPEN(beta), channel);  // read while x arrives
     real values[WIDE * EACH], sums[WIDE], squares[WIDE];
     WIDTH sums[e] = squares[e] = 0;
     READ_ROUND(values, x, 0, steps)
@@ -49,8 +50,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     const real factor = scale / sqrt(spread + eps);
     const real level = offset - d * factor;
     if (get_local_id(0) == 0) {
-        PUT_VALUE(stored, mean, channel, middle + d)
-        PUT_VALUE(stored, var, channel, spread)
+        PUT_VALUE(parameter, mean, channel, middle + d)
+        PUT_VALUE(parameter, var, channel, spread)
         PUT_KEPT(middle, factor, level)
     }
     if (!y_base) return;
@@ -59,16 +60,18 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
 
 #else
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
-    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels,
-    const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
+    TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
+    OUTPUT_OF(parameter, dbeta), const int channels, const int pixels, const uint steps, const real share,
+    const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
     const uint channel = get_group_id(0);
     OPEN_ROWS
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
-    const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
+    const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
+               inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
 #if WARPS
-    const real gain = LOAD(OPEN(gamma), channel) * inverse;  // read while x arrives
+    const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;  // read while x arrives
 #endif
     OPEN_KEPT
     SUM_PRODUCTS(0, steps)
@@ -76,13 +79,13 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     sum_group(&first, &second, firsts, seconds, 0);
     second *= inverse;
     if (get_local_id(0) == 0) {
-        PUT_VALUE(stored, dgamma, channel, second)
-        PUT_VALUE(stored, dbeta, channel, first)
+        PUT_VALUE(parameter, dgamma, channel, second)
+        PUT_VALUE(parameter, dbeta, channel, first)
     }
     if (!dx_base) return;
     const real slope = inverse * second * share, mean_flow = first * share;
 #if !WARPS
-    const real gain = LOAD(OPEN(gamma), channel) * inverse;
+    const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;
 #endif
     WRITE_BACKWARD(0, steps)
 }

@@ -71,9 +71,10 @@
 
 #if MAKES == 1
 SINGLE void batchnorm_channels_cpu_forward(
-    CONST_TENSOR(x), CONST_TENSOR(gamma), CONST_TENSOR(beta), OUTPUT_OF(stored, y), OUTPUT_OF(stored, mean),
-    OUTPUT_OF(stored, var), KEPT_OUTPUTS const int channels, const int batch, const int item_channels, const int images,
-    const long pixels, const long part, const real share, const real sampled, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y),
+    OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels, const int batch,
+    const int item_channels, const int images, const long pixels, const long part, const real share, const real sampled,
+    const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
         realv sums = 0, squares = 0;
         for (int image = 0; image < images; image++) {
@@ -118,10 +119,10 @@ SINGLE void batchnorm_channels_cpu_forward(
         }
         const real d = sum_of_lanes(sums) * share;
         const real variance = sum_of_lanes(squares) * share - d * d, spread = variance < 0 ? 0 : variance;
-        const real factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
-        const real level = LOAD(OPEN(beta), channel) - d * factor;
-        PUT_VALUE(stored, mean, channel, middle + d)
-        PUT_VALUE(stored, var, channel, spread)
+        const real factor = LOAD_parameter(OPEN(gamma), channel) / sqrt(spread + eps);
+        const real level = LOAD_parameter(OPEN(beta), channel) - d * factor;
+        PUT_VALUE(parameter, mean, channel, middle + d)
+        PUT_VALUE(parameter, var, channel, spread)
         PUT_KEPT(middle, factor, level)
         if (!y_base) continue;
 #define NORM(i) activated((VLOAD(xs, i) - middle) * factor + level SCALARS(PASS_SCALAR))
@@ -134,12 +135,13 @@ SINGLE void batchnorm_channels_cpu_forward(
 
 #else
 SINGLE void batchnorm_channels_cpu_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
-    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels,
-    const int batch, const int item_channels, const long pixels, const real share,
-    const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
+    TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
+    OUTPUT_OF(parameter, dbeta), const int channels, const int batch, const int item_channels, const long pixels,
+    const real share, const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
-        const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
+        const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
+                   inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
         OPEN_KEPT
         realv sums = 0, products = 0;
         for (int image = 0; image < batch; image++) {
@@ -172,11 +174,11 @@ SINGLE void batchnorm_channels_cpu_backward(
             }
         }
         const real first = sum_of_lanes(sums), second = sum_of_lanes(products) * inverse;
-        PUT_VALUE(stored, dgamma, channel, second)
-        PUT_VALUE(stored, dbeta, channel, first)
+        PUT_VALUE(parameter, dgamma, channel, second)
+        PUT_VALUE(parameter, dbeta, channel, first)
         if (!dx_base) continue;
         const real slope = inverse * second * share, mean_flow = first * share;
-        const real gain = LOAD(OPEN(gamma), channel) * inverse;
+        const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;
 #define GRADIENT(i) ((FLOWING(VLOAD(dys, i), VLOAD(xs, i)) - mean_flow - (VLOAD(xs, i) - mean_of_x) * slope) * gain)
         for (int image = 0; image < batch; image++) {
             global const stored *xs = OPEN(x) + ROW(image), *dys = OPEN(dy) + ROW(image);

@@ -99,7 +99,8 @@
 #define EACH_PART _Pragma("unroll") for (uint p = JOIN_LANE; p < parts; p += JOIN_LANES)
 
 // The norm's factor and level for x - middle, from what all parts of the channel left.
-#define OPEN_SCALE const real scale = LOAD(OPEN(gamma), channel), offset = LOAD(OPEN(beta), channel);
+#define OPEN_SCALE \
+    const real scale = LOAD_parameter(OPEN(gamma), channel), offset = LOAD_parameter(OPEN(beta), channel);
 #define PART_COUNT(p) (real)((min((p + 1) * part_steps, steps) - p * part_steps) * WIDE)
 #define JOIN_STATISTICS                                                                      \
     volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE; \
@@ -120,8 +121,8 @@
     const real spread = first * share, factor = scale / sqrt(spread + eps);                  \
     const real level = offset - d * factor;                                                  \
     if (part == 0 && LANE == 0) {                                                            \
-        PUT_VALUE(stored, mean, channel, middle + d)                                         \
-        PUT_VALUE(stored, var, channel, spread)                                              \
+        PUT_VALUE(parameter, mean, channel, middle + d)                                      \
+        PUT_VALUE(parameter, var, channel, spread)                                           \
         PUT_KEPT(middle, factor, level)                                                      \
     }
 
@@ -144,8 +145,8 @@
     JOIN_SUMS(1)                                                                             \
     second *= inverse;                                                                       \
     if (part == 0 && LANE == 0) {                                                            \
-        PUT_VALUE(stored, dgamma, channel, second)                                           \
-        PUT_VALUE(stored, dbeta, channel, first)                                             \
+        PUT_VALUE(parameter, dgamma, channel, second)                                        \
+        PUT_VALUE(parameter, dbeta, channel, first)                                          \
     }                                                                                        \
     const real slope = inverse * second * share, mean_flow = first * share;
 
@@ -214,9 +215,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_s
 
 #elif MAKES == 2
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_forward(
-    CONST_TENSOR(x), CONST_TENSOR(gamma), CONST_TENSOR(beta), OUTPUT_OF(stored, y), OUTPUT_OF(stored, mean),
-    OUTPUT_OF(stored, var), KEPT_OUTPUTS TENSOR_OF(const real, partial), const int channels, const int pixels,
-    const uint steps, const uint part_steps, const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y),
+    OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS TENSOR_OF(const real, partial),
+    const int channels, const int pixels, const uint steps, const uint part_steps, const uint parts, const real share,
+    const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART(LAST_FIRST)
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
     OPEN_SCALE
@@ -236,9 +238,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
 
 #elif MAKES == 5
 kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_teams_forward(
-    CONST_TENSOR(x), CONST_TENSOR(gamma), CONST_TENSOR(beta), OUTPUT_OF(stored, y), OUTPUT_OF(stored, mean),
-    OUTPUT_OF(stored, var), KEPT_OUTPUTS TENSOR_OF(real, partial), COUNTER tickets, const int channels,
-    const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y),
+    OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS TENSOR_OF(real, partial), COUNTER tickets,
+    const int channels, const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_TEAM_PART
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
     OPEN_SCALE
@@ -255,11 +257,12 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
 
 #elif MAKES == 3
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_products(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(mean), KEPT_INPUTS TENSOR_OF(real, partial), const int channels,
-    const int pixels, const uint steps, const uint part_steps, const uint parts SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean), KEPT_INPUTS TENSOR_OF(real, partial),
+    const int channels, const int pixels, const uint steps, const uint part_steps,
+    const uint parts SCALARS(SCALAR_LAST)) {
     OPEN_PART(get_group_id(0))
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
-    const real mean_of_x = LOAD(OPEN(mean), channel);
+    const real mean_of_x = LOAD_parameter(OPEN(mean), channel);
     OPEN_KEPT
     real sums[WIDE], products[WIDE];
     WIDTH sums[e] = products[e] = 0;
@@ -283,10 +286,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_p
 
 #elif MAKES == 4
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
-    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta),
-    TENSOR_OF(const real, partial), const int channels, const int pixels, const uint steps, const uint part_steps,
-    const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
+    TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
+    OUTPUT_OF(parameter, dbeta), TENSOR_OF(const real, partial), const int channels, const int pixels, const uint steps,
+    const uint part_steps, const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART(LAST_FIRST)
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     real values[WIDE * EACH], gradients[WIDE * EACH], first, second;
@@ -294,8 +297,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
         READ_ROUND(values, x, begin, end)
         READ_ROUND(gradients, dy, begin, end)
     }
-    const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
-    const real gain = LOAD(OPEN(gamma), channel) * inverse;
+    const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
+               inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
+    const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;
     OPEN_KEPT
     JOIN_PRODUCTS
     if (!dx_base) return;
@@ -322,14 +326,15 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
 
 #else
 kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_teams_backward(
-    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var),
-    KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), TENSOR_OF(real, partial),
-    COUNTER tickets, const int channels, const int pixels, const uint steps, const real share,
-    const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
+    TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
+    OUTPUT_OF(parameter, dbeta), TENSOR_OF(real, partial), COUNTER tickets, const int channels, const int pixels,
+    const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_TEAM_PART
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
-    const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
-    const real gain = LOAD(OPEN(gamma), channel) * inverse;
+    const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
+               inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
+    const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;
     OPEN_KEPT
     SUM_PRODUCTS(begin, end)
     LEAVE_PRODUCTS

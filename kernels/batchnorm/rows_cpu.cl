@@ -82,10 +82,10 @@ SINGLE void batchnorm_rows_statistics(CONST_TENSOR(x), TENSOR_OF(real, partial),
     }
 }
 #elif MAKES == 2
-SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), CONST_TENSOR(gamma),
-                                CONST_TENSOR(beta), OUTPUT_OF(stored, mean), OUTPUT_OF(stored, var),
-                                KEPT_OUTPUTS const int channels, const int parts, const long rows, const long part_rows,
-                                const real eps) {
+SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors),
+                                TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta),
+                                OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels,
+                                const int parts, const long rows, const long part_rows, const real eps) {
     const int channel = get_global_id(0);
     const real middle = OPEN(partial)[channel];   // the first part's shift: means are close to it, so they keep digits
     real known = 0, average = 0, deviations = 0;  // rows so far, their mean - middle, the sum of squares around it
@@ -99,10 +99,10 @@ SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, 
         known = all;
     }
     const real variance = deviations / known;
-    const real factor = LOAD(OPEN(gamma), channel) / sqrt(variance + eps),
-               level = LOAD(OPEN(beta), channel) - average * factor;
-    PUT_VALUE(stored, mean, channel, middle + average)
-    PUT_VALUE(stored, var, channel, variance)
+    const real factor = LOAD_parameter(OPEN(gamma), channel) / sqrt(variance + eps),
+               level = LOAD_parameter(OPEN(beta), channel) - average * factor;
+    PUT_VALUE(parameter, mean, channel, middle + average)
+    PUT_VALUE(parameter, var, channel, variance)
     PUT_KEPT(middle, factor, level)
     VECTOR(0)[channel] = middle;
     VECTOR(1)[channel] = factor;
@@ -133,7 +133,7 @@ SINGLE void batchnorm_rows_result(CONST_TENSOR(x), TENSOR_OF(const real, vectors
 #endif
 
 #if MAKES == 4
-SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(mean),
+SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean),
                                     KEPT_INPUTS TENSOR_OF(real, partial), const int channels, const long rows,
                                     const long part_rows SCALARS(SCALAR_LAST)) {
     const long first = get_global_id(0) * part_rows, last = min(first + part_rows, rows);
@@ -144,7 +144,7 @@ SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TEN
         const int count = (int)min((long)TOGETHER, last - row);
         EACH_BLOCK {
             OPEN_VECTORS
-            const realv mean_of_x = VLOAD(OPEN(mean), channel);
+            const realv mean_of_x = VLOAD_parameter(OPEN(mean), channel);
             realv some = 0, some_products = 0;
             for (int i = 0; i < count; i++) {
                 const long at = (row + i) * channels + channel;
@@ -158,11 +158,12 @@ SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TEN
     }
 }
 #elif MAKES == 5
-SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), CONST_TENSOR(gamma),
-                                         CONST_TENSOR(var), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta),
-                                         const int channels, const int parts, const long rows, const real eps) {
+SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors),
+                                         TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, var),
+                                         OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta), const int channels,
+                                         const int parts, const long rows, const real eps) {
     const int channel = get_global_id(0);
-    const real inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps), share = 1 / (real)rows;
+    const real inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps), share = 1 / (real)rows;
     real first = 0, second = 0;
     for (int part = 0; part < parts; part++) {
         global const real *of_part = OPEN(partial) + (long)part * 3 * channels + channel;
@@ -170,14 +171,14 @@ SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_
         second += of_part[2 * channels];
     }
     second *= inverse;
-    PUT_VALUE(stored, dgamma, channel, second)
-    PUT_VALUE(stored, dbeta, channel, first)
+    PUT_VALUE(parameter, dgamma, channel, second)
+    PUT_VALUE(parameter, dbeta, channel, first)
     VECTOR(0)[channel] = first * share;
     VECTOR(1)[channel] = inverse * second * share;
-    VECTOR(2)[channel] = LOAD(OPEN(gamma), channel) * inverse;
+    VECTOR(2)[channel] = LOAD_parameter(OPEN(gamma), channel) * inverse;
 }
 #elif MAKES == 6
-SINGLE void batchnorm_rows_gradient(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(mean),
+SINGLE void batchnorm_rows_gradient(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean),
                                     KEPT_INPUTS TENSOR_OF(const real, vectors), TENSOR(dx), const int accumulate_dx,
                                     const int channels, const long rows, const long item_rows SCALARS(SCALAR_LAST)) {
     const long first = get_global_id(0) * item_rows;
@@ -187,7 +188,7 @@ SINGLE void batchnorm_rows_gradient(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TEN
             const realv flow_mean = GET(VECTOR(0), channel), slope = GET(VECTOR(1), channel),
                         gain = GET(VECTOR(2), channel);
             const long at = row * channels + channel;
-            const realv value = VLOAD(OPEN(x), at), d = value - VLOAD(OPEN(mean), channel);
+            const realv value = VLOAD(OPEN(x), at), d = value - VLOAD_parameter(OPEN(mean), channel);
             const realv result = (FLOWING(VLOAD(OPEN(dy), at), value) - flow_mean - d * slope) * gain;
             WRITE_ROW(dx, at, result)
         }

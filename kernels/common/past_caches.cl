@@ -3,12 +3,11 @@
 #define ON_VECTORS(p) (((ulong)(p) & (VL * sizeof(*(p)) - 1)) == 0)
 #define PAST_real(p, i, value) __builtin_nontemporal_store((value), (global realv *)((p) + (i)))
 #if STORAGE == 16
-void store_halves_past(global half *p, const realv value) {
-    CAT(ushort, VL) bits;
-    CAT(CAT(vstore_half, VL), _rte)(value, 0, (half *)&bits);
+void store_small_past(global stored *p, const realv value) {
+    const CAT(ushort, VL) bits = CAT(narrow, VL)(value);
     __builtin_nontemporal_store(bits, (global CAT(ushort, VL) *)p);
 }
-#define PAST_stored(p, i, value) store_halves_past((p) + (i), (value))
+#define PAST_stored(p, i, value) store_small_past((p) + (i), (value))
 #else
 #define PAST_stored(p, i, value) PAST_real(p, i, value)
 #endif

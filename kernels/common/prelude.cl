@@ -1,6 +1,7 @@
 // In front of every kernel: the stored and the arithmetic type, and how tensors are passed.
 //
-// STORAGE  32, 64: float, double in memory and in arithmetic; 16: half in memory, float in arithmetic.
+// STORAGE  32, 64: float, double in memory and in arithmetic; 16: 16 bits in memory, float in arithmetic.
+// BRAIN    with 16: the 16 bits are those of bfloat16, the first ones of a float; otherwise those of half.
 // VL       lanes of the vector type realv (2, 4, 8, 16); left undefined where a kernel has no vectors. A kernel with
 //          vectors runs in work-groups of one item, except for the GPUs' products, which say so by SCALAR_ITEMS.
 
@@ -14,7 +15,11 @@ typedef double stored;
 typedef double real;
 #define REAL(x) x
 #elif STORAGE == 16
+#ifdef BRAIN
+typedef ushort stored;
+#else
 typedef half stored;
+#endif
 typedef float real;
 #define REAL(x) x##f
 #else
@@ -29,8 +34,35 @@ typedef float real;
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 
+// Functions between n numbers of 16 bits and floats: widen ## n, and narrow ## n, which rounds to the nearest number, and
+// of two to the one that ends in 0. Vectors of halves are moved as whole numbers, because PoCL 3.1 may take the address of
+// a vector of halves, or of equal halves, for aligned.
+#define HALF_NUMBERS(n)                                                                       \
+    float##n widen##n(const ushort##n bits) { return vload_half##n(0, (const half *)&bits); } \
+    ushort##n narrow##n(const float##n value) {                                               \
+        ushort##n bits;                                                                       \
+        vstore_half##n##_rte(value, 0, (half *)&bits);                                        \
+        return bits;                                                                          \
+    }
+#define BRAIN_NUMBERS(n)                                                                         \
+    float##n widen##n(const ushort##n bits) { return as_float##n(convert_uint##n(bits) << 16); } \
+    ushort##n narrow##n(const float##n value) {                                                  \
+        const uint##n bits = as_uint##n(value);                                                  \
+        const uint##n nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u;    \
+        return convert_ushort##n(((bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest) >> 16);    \
+    }
+#ifdef BRAIN
+#define SMALL_NUMBERS(n) BRAIN_NUMBERS(n)
+#else
+#define SMALL_NUMBERS(n) HALF_NUMBERS(n)
+#endif
+
 // Element i of a stored tensor, as real.
-#if STORAGE == 16
+#ifdef BRAIN
+SMALL_NUMBERS()
+#define LOAD(p, i) widen((p)[i])
+#define STORE(p, i, value) ((p)[i] = narrow(value))
+#elif STORAGE == 16
 #define LOAD(p, i) vload_half((i), (p))
 #define STORE(p, i, value) vstore_half_rte((value), (i), (p))
 #else
@@ -51,23 +83,17 @@ typedef CAT(float, VL) realv;
 #define kernel __kernel __attribute__((vec_type_hint(realv)))
 #endif
 #if STORAGE == 16
-// As whole numbers, because PoCL 3.1 may load a vector of halves as if its address were aligned.
-realv load_halves(global const half *p) {
-    const CAT(ushort, VL) bits = CAT(vload, VL)(0, (global const ushort *)p);
-    return CAT(vload_half, VL)(0, (const half *)&bits);
-}
-#ifdef POCL_DEVICE_ADDRESS_BITS
-#define VLOAD(p, i) load_halves((p) + (i))
+SMALL_NUMBERS(VL)
+realv load_small(global const stored *p) { return CAT(widen, VL)(CAT(vload, VL)(0, (global const ushort *)p)); }
+#if defined(BRAIN) || defined(POCL_DEVICE_ADDRESS_BITS)
+#define VLOAD(p, i) load_small((p) + (i))
 #else
 #define VLOAD(p, i) CAT(vload_half, VL)(0, (p) + (i))
 #endif
-// As whole numbers, because PoCL 3.1 stores a vector of equal halves as if its address were aligned.
-void store_halves(global half *p, const realv value) {
-    CAT(ushort, VL) bits;
-    CAT(CAT(vstore_half, VL), _rte)(value, 0, (half *)&bits);
-    CAT(vstore, VL)(bits, 0, (global ushort *)p);
+void store_small(global stored *p, const realv value) {
+    CAT(vstore, VL)(CAT(narrow, VL)(value), 0, (global ushort *)p);
 }
-#define VSTORE(p, i, value) store_halves((p) + (i), (value))
+#define VSTORE(p, i, value) store_small((p) + (i), (value))
 #else
 #define VLOAD(p, i) CAT(vload, VL)(0, (p) + (i))
 #define VSTORE(p, i, value) CAT(vstore, VL)((value), 0, (p) + (i))

@@ -98,7 +98,9 @@ typedef struct {
 
 // A real as an element's bits.
 bits bits_of(const real value) {
-#if STORAGE == 16
+#ifdef BRAIN
+    return narrow(value);
+#elif STORAGE == 16
     ushort found;
     vstore_half_rte(value, 0, (half *)&found);
     return found;
@@ -230,7 +232,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(
     EACH_UNIT {
         if (NUMBER >= count) continue;
         if (accumulate) {
-#if STORAGE == 16
+#ifdef BRAIN
+            const real new = LOAD(ys, NUMBER) + widen(values[e]);
+#elif STORAGE == 16
             const real old = LOAD(ys, NUMBER), new = old + vload_half(0, (const half *)&values[e]);
 #elif STORAGE == 64
             const real new = ys[NUMBER] + as_double(values[e]);

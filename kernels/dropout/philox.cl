@@ -124,7 +124,10 @@ DEFINE_PHILOX(philox_vector, WORD, CAT(ulong, VL))
 
 #if QUADS
 // Vectors at addresses that are multiples of theirs, which is checked first.
-#if STORAGE == 16
+#ifdef BRAIN
+#define ALOAD(p, i) widen4(*(global const ushort4 *)((p) + (i)))
+#define ASTORE(p, i, value) (*(global ushort4 *)((p) + (i)) = narrow4(value))
+#elif STORAGE == 16
 #define ALOAD(p, i) vloada_half4(0, (p) + (i))
 #define ASTORE(p, i, value) vstorea_half4_rte(value, 0, (p) + (i))
 #else

@@ -1,4 +1,4 @@
-// Four neighbouring elements at once, on GPUs: one load or store of 16 bytes (float), of 8 (half), or two (double).
+// Four neighbouring elements at once, on GPUs: one load or store of 16 bytes (float), of 8 (16 bits), or two (double).
 //
 // READ_QUAD_kind(to, p)    to[0] to to[3] from p on; WRITE_QUAD_kind(p, from) the other way round
 // QUAD_ALIGNED_kind(p)     whether p allows that
@@ -33,12 +33,22 @@
 #define QUAD_ALIGNED_real(p) (((ulong)(p) & 15) == 0)
 
 #if STORAGE == 16
-#define READ_QUAD_stored(to, p)                   \
-    {                                             \
-        const float4 quad = vloada_half4(0, (p)); \
-        TAKE_QUAD(to, quad)                       \
+#ifdef BRAIN
+#if !defined(VL) || VL != 4
+SMALL_NUMBERS(4)
+#endif
+#define LOAD_QUAD(p) widen4(*(global const ushort4 *)(p))
+#define STORE_QUAD(p, value) (*(global ushort4 *)(p) = narrow4(value))
+#else
+#define LOAD_QUAD(p) vloada_half4(0, (p))
+#define STORE_QUAD(p, value) vstorea_half4_rte((value), 0, (p))
+#endif
+#define READ_QUAD_stored(to, p)           \
+    {                                     \
+        const float4 quad = LOAD_QUAD(p); \
+        TAKE_QUAD(to, quad)               \
     }
-#define WRITE_QUAD_stored(p, from) vstorea_half4_rte((float4)((from)[0], (from)[1], (from)[2], (from)[3]), 0, (p));
+#define WRITE_QUAD_stored(p, from) STORE_QUAD(p, (float4)((from)[0], (from)[1], (from)[2], (from)[3]));
 #define QUAD_ALIGNED_stored(p) (((ulong)(p) & 7) == 0)
 #else
 #define READ_QUAD_stored(to, p) READ_QUAD_real(to, p)

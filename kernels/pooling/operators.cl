@@ -11,6 +11,8 @@
 #define START REAL(0.0)
 #elif STORAGE == 64
 #define START (-DBL_MAX)
+#elif defined(BRAIN)
+#define START as_float(0xff7f0000u)
 #elif STORAGE == 16
 #define START (-65504.0f)
 #else

@@ -59,7 +59,7 @@ def as_text(found: list[devices.DeviceInfo], problems: list[str]) -> str:
             f"{terminal.nbytes(info.global_memory)} of memory "
             f"({_HOST_ACCESS.get(info.host_access, info.host_access)}), "
             f"{terminal.nbytes(info.local_memory)} local, work-groups up to {info.max_work_group_size}",
-            f"     dtypes: float32, float16{half}{double}",
+            f"     dtypes: float32, float16{half}, bfloat16 (stored){double}",
         ]
     if not found:
         lines.append("no OpenCL device was found; `pip install clgraft[cpu]` brings one for x86 CPUs")

@@ -14,7 +14,12 @@ from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
 from clgraft.plugins.onnx import samples
 from clgraft.plugins.onnx.session import Session
 
-LIMIT = {"float16": 2e-2, "float32": 1e-3, "float64": 1e-9}  # relative to the largest value of an output
+LIMIT = {
+    "float16": 2e-2,
+    "bfloat16": 1.6e-1,
+    "float32": 1e-3,
+    "float64": 1e-9,
+}  # relative to the largest value of an output
 
 
 def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int) -> Iterator[CheckRow]:
@@ -32,7 +37,7 @@ def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int) -> Iterat
         what = f"{port.name}, against {name}"
         if ours.shape != other.shape:
             yield CheckRow(Path(path).name, what, float("inf"), 0.0, **times)
-        elif ours.dtype.kind == "f":
+        elif ours.dtype.name in LIMIT:
             yield CheckRow(Path(path).name, what, relative_error(ours, other), LIMIT[ours.dtype.name], **times)
         else:
             wrong = float(np.mean(ours != other)) if ours.size else 0.0

@@ -100,7 +100,7 @@ def _constant(node: OnnxNode) -> np.ndarray:
 
 
 def _types(feeds: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple((name, array.dtype.str, array.shape) for name, array in feeds.items())
+    return tuple((name, array.dtype, array.shape) for name, array in feeds.items())
 
 
 @lru_cache(maxsize=1024)
@@ -112,7 +112,7 @@ def _evaluator(proto: bytes, opset: int, names: tuple[str, ...], types: tuple[An
     del node.input[:]
     node.input.extend(names)
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
         for name, dtype, shape in types
     ]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]

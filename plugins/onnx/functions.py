@@ -37,10 +37,11 @@ def inlined(proto: onnx.ModelProto, budget: Budget) -> onnx.ModelProto:
     if not missing:
         return proto
     budget.spend("bytes", size.nbytes, f"calls of {missing[0][1]!r}")
-    halves = {info.name for info in proto.graph.input if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16}
+    small = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    halves = {info.name for info in proto.graph.input if info.type.tensor_type.elem_type in small}
     for node in proto.graph.node:  # the function's definition rounds after each of its steps
         if node.op_type == "Attention" and halves & set(node.input):
-            raise UnsupportedError([f"Attention {node.name or node.output[0]!r} (float16)"])
+            raise UnsupportedError([f"Attention {node.name or node.output[0]!r} (16 bits)"])
     try:
         kept = [("", name) for name in sorted(ours)]
         return onnx.inliner.inline_selected_functions(proto, kept, exclude=True, inline_schema_functions=True)

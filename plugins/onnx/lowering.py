@@ -28,7 +28,7 @@ from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.limits import Budget, Limits
 from clgraft.plugins.onnx.nodes import OnnxNode, lowering_of
 from clgraft.plugins.onnx.tensors import Reader, dense_bytes
-from clgraft.plugins.onnx.values import REAL, Value, carrier_of, fault_of, known
+from clgraft.plugins.onnx.values import REAL, Value, carrier_of, fault_of, known, widest
 
 OPERAND = re.compile(r"\bx(\d+)\b")
 ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
@@ -320,9 +320,7 @@ class Lowering:
 
     def widest(self, values: Sequence[Value]) -> str:
         """Return the widest type that carries one of some values."""
-        carriers = [value.carrier or carrier_of(value.dtype, self.has_fp64) for value in values]
-        order = ("float16", "float32", "float64")
-        return max(carriers, key=order.index)
+        return widest(value.carrier or carrier_of(value.dtype, self.has_fp64) for value in values)
 
     def cast(self, value: Value, dtype: str) -> Value:
         """Return a real value in another type of real numbers."""

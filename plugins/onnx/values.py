@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-REAL = ("float32", "float16", "float64")
+REAL = ("float16", "bfloat16", "float32", "float64")  # from the narrowest to the widest
 # types whose numbers float32 holds exactly; the other whole numbers are float64 on the device
 SMALL = ("bool", "int8", "uint8", "int16", "uint16")
 WHOLE = ("int32", "int64", "uint32", "uint64")
@@ -72,6 +72,12 @@ class Value:
 def known(array: np.ndarray) -> Value:
     """Return a value whose elements are known."""
     return Value(tuple(int(size) for size in array.shape), array.dtype.name, array)
+
+
+def widest(dtypes: Iterable[str]) -> str:
+    """Return the type that holds what values of some real types make together."""
+    found = set(dtypes)
+    return "float32" if found == {"float16", "bfloat16"} else max(found, key=REAL.index)
 
 
 def carrier_of(dtype: str, has_fp64: bool) -> str:

@@ -21,8 +21,8 @@ from clgraft.core.session.context import Context
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
-ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
-ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
+ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}
+ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "bfloat16": 2.0**-24, "float64": 2.0**-53}
 
 # 5 x 5 kernels with stride 1, which suites of Winograd's method run in addition to the named problems
 FIVES = {

@@ -15,7 +15,7 @@ from clgraft.core.operators.pointwise import generate
 from clgraft.core.session.context import Context
 
 MACHINES = ("this one", "a GPU", "narrow vectors, many cores", "64-bit indices")
-ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
+ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}
 
 
 @cache

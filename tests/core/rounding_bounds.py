@@ -10,8 +10,8 @@ from clgraft import core
 from clgraft.core import Problem
 from clgraft.core.session.context import Context
 
-STORAGE = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
-ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
+STORAGE = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}
+ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "bfloat16": 2.0**-24, "float64": 2.0**-53}
 
 
 def hold_to_bound(

@@ -12,8 +12,9 @@ from clgraft.core.graph.passes import fuse_epilogues, join_chains
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.implementation import Fusable, implementations
+from clgraft.core.problem import ROUNDING
 
-TOLERANCE = {"float32": 3e-6, "float16": 2e-3, "float64": 1e-13}  # of the largest element
+TOLERANCE = {"float32": 3e-6, "float16": 2e-3, "bfloat16": 1.6e-2, "float64": 1e-13}  # of the largest element
 RELU = "y0 = x0 > 0 ? x0 : 0"
 BOTH = "with whole channel scalars{a} : real t = x0 * x2 + a * x1; y0 = t > 0 ? t : 0.25 * t"
 CHANNELS = "with channel scalars{a} : real t = x0 * x1 - a; y0 = t > 0 ? t : 0.25 * t"
@@ -23,6 +24,7 @@ LAYERS = {
     "conv forward g2 n2 ic640 ih9 iw11 oc22 kh1 kw1": ("cpu_gemm", "gpu_gemm"),
     "conv forward n1 ic3 id5 ih6 iw7 oc9 kd3 kh3 kw3 pd1": ("cpu_gemm", "direct"),
     "conv forward f16 n2 ic70 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1": ("cpu_gemm",),
+    "conv forward bf16 n2 ic70 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1": ("cpu_gemm", "gpu_gemm"),
     "conv forward f64 n2 ic17 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1": ("cpu_gemm",),
     "conv forward n2 ic19 ih15 iw13 oc37 kh3 kw3 ph1 pw1 b1": ("winograd",),
     "conv forward n8 ic64 ih30 iw31 oc70 kh3 kw3 ph1 pw1": ("winograd",),
@@ -40,6 +42,7 @@ LAYERS = {
     "dense forward n5 i4130 o37 b1": ("cpu",),
     "dense forward n21 i130 o67 b1": ("cpu_panel",),
     "dense forward f16 n3 i33 o19": ("cpu",),
+    "dense forward bf16 n3 i33 o19": ("cpu",),
     "dense forward n8 i130 o70 t1 b1": ("cpu",),
 }
 
@@ -170,10 +173,17 @@ def test_a_device_decides_what_is_fused(context, rng):
     assert dict(one.algorithms)[str(fuse_epilogues(graph, lambda problem: True).nodes[0].problem)] == "in_kernel", layer
 
 
-def test_float16_is_rounded_between_the_two():
-    text = HEAD.replace("x[", "x:f16[").replace(" w[", " w:f16[").replace("forward", "forward f16")
-    graph = parse_graph(text + f"z = y | pointwise f16 x0[1980] : {RELU}\noutput z")
-    assert fuse_epilogues(graph, lambda problem: True) == graph
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_types_of_16_bits_are_rounded_once(context, rng, dtype):
+    text = HEAD.replace("x[", f"x:{dtype}[").replace(" w[", f" w:{dtype}[").replace("forward", f"forward {dtype}")
+    graph = parse_graph(text + f"z = y | pointwise {dtype} x0[1980] : {RELU}\noutput z")
+    fused = fuse_epilogues(graph, lambda problem: True)
+    assert len(fused.nodes) == len(graph.nodes) - 1
+    arrays = {v.name: rng.standard_normal(v.shape).astype(v.dtype) for v in graph.inputs}
+    exact, unit = evaluate(graph, arrays)["z"], ROUNDING[graph.inputs[0].dtype]
+    for passes in ("", "-all"):
+        found = context.compile(graph, passes).run(arrays)["z"].astype(np.float64)
+        assert np.abs(found - exact).max() <= 3 * unit * np.abs(exact).max()
 
 
 def test_a_layer_stays_in_front_of_a_change_of_its_state():

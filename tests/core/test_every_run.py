@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import cycle
 
 import numpy as np
 import pytest
 
 from clgraft import core
+from clgraft.core.problem import SMALL, in_numpy
 from tests.core.every_run import SETS, Check, expect_all_of, in_directions, nelements, problems, run, served_by
 from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.problem_sets import problem_lines
@@ -37,6 +40,25 @@ def cases(kinds: Sequence[str] = (), largest: float = math.inf) -> Iterator[pyte
                 continue
             direction = getattr(problem, "direction", "")
             yield pytest.param(problem, id="-".join(filter(None, (name, direction))))
+
+
+def in_type(problem: core.Problem, dtype: str) -> core.Problem:
+    """Return a problem in another type; one that holds others has theirs."""
+    parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
+    if "dtype" in parts:
+        return replace(problem, dtype=dtype)
+    held = {name: in_type(part, dtype) for name, part in parts.items() if isinstance(part, core.Problem)}
+    return replace(problem, **held)
+
+
+def small_cases(kinds: Sequence[str] = (), largest: float = LARGEST) -> Iterator[pytest.param]:
+    """Yield those of float32 in the types of 16 bits in turns."""
+    dtypes = cycle(filter(in_numpy, SMALL))
+    for case in cases(kinds, largest):
+        (problem,) = case.values
+        if problem.dtype == "float32" and problem.kind != "cast":
+            dtype = next(dtypes)
+            yield pytest.param(in_type(problem, dtype), id=f"{case.id}-{dtype}")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +86,21 @@ def test_matches_float64(problem: core.Problem, poison: Callable[[], None]) -> N
     assert core.parse(str(problem)) == problem
     check = Check(problem)
     for algorithm in served_by(problem, False if core.context().device.is_cpu else None):
+        expect_all_of(core.context().plan(problem, algorithm), poison, check)
+
+
+@pytest.mark.parametrize("problem", small_cases())
+def test_types_of_16_bits(problem: core.Problem, poison: Callable[[], None]) -> None:
+    """The problems that name no type, by every implementation that is not made for GPUs."""
+    check = Check(problem)
+    for algorithm in served_by(problem, False if core.context().device.is_cpu else None):
+        expect_all_of(core.context().plan(problem, algorithm), poison, check)
+
+
+@pytest.mark.parametrize("problem", small_cases(KINDS_WITH_KERNELS_FOR_GPUS, 40_000))
+def test_types_of_16_bits_by_kernels_for_gpus(problem: core.Problem, poison: Callable[[], None]) -> None:
+    check = Check(problem)
+    for algorithm in served_by(problem, True):
         expect_all_of(core.context().plan(problem, algorithm), poison, check)
 
 

@@ -126,8 +126,10 @@ def test_choice(monkeypatch):
     every = {"FAKE_THREADS": "4", "OTHER_THREADS": "4"}
     assert choose(PEER, {}, trial([Trial(2, 2.0), Trial(4, 1.0)])).environment == every
     assert choose(PEER, {}, trial([Trial(2, 1.0), Trial(4, 2.0)])).environment == {}
-    assert asked == [{}, every, {}, every]
+    assert asked == [{}, every] * 4  # what is not decided is tried three times
     asked.clear()
+    times = [Trial(2, 2.0), Trial(4, 2.1), Trial(2, 2.0), Trial(4, 1.0)]  # another program was in the way once
+    assert choose(PEER, {}, lambda more: times.pop(0)).chosen == ALL and not times
     found = choose(PEER, {}, trial([Trial(4, 1.0)]))  # the default is all processors
     assert (found.environment, found.chosen, asked) == ({}, DEFAULT, [{}])
     found = choose(PEER, {"OTHER_THREADS": "3"}, trial([]))

@@ -70,8 +70,6 @@ def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
     if not (_plain(first) and _plain(second)) or first.problem.dtype != second.problem.dtype:
         return None
     one, two = first.problem, second.problem
-    if one.dtype == "float16":
-        return None  # the value between the two is rounded to float16; a register would keep more
     if any(reduction is not None for reduction in one.reductions) or one.assignments.outputs != 1:
         return None
     value = first.writes[0]

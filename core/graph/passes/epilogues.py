@@ -84,8 +84,8 @@ def _fused(layer: Node, node: Node, value: str) -> Node | None:
     problem = node.problem
     if not isinstance(problem, PointwiseProblem) or problem.alpha or problem.beta or any(problem.reductions):
         return None
-    if problem.assignments.outputs != 1 or problem.dtype != layer.problem.dtype or problem.dtype == "float16":
-        return None  # a value in float16 is rounded between the two; a register would keep more
+    if problem.assignments.outputs != 1 or problem.dtype != layer.problem.dtype:
+        return None
     channels, apart = channels_of(layer.problem)
     layout = _Layout(channels, apart, problem.common_shape)
     names: dict[str, str] = {}

@@ -48,8 +48,8 @@ def fold_batch_norms(graph: Some, constants: Collection[str] | None = None, fits
     for i, node in enumerate(graph.nodes):
         if not isinstance(node.problem, BatchNormProblem) or node.problem.direction != "forward_inference":
             continue
-        if node.problem.dtype == "float16":
-            continue  # weights that are rounded to float16 once more would lose what the norm adds
+        if node.problem.float32_parameters:
+            continue  # they would have to become the weights' type
         x = node.named("x")
         writer = graph.writers.get(x)
         layer = None if writer is None else nodes[writer]

@@ -76,7 +76,7 @@ def _match(graph: Structure, i: int) -> _Match | None:
     first, *others = graph.readers[y]
     node = graph.nodes[first]
     name = activation_of(node)
-    if name is None or node.problem.dtype != norm.problem.dtype or norm.problem.dtype == "float16":
+    if name is None or node.problem.dtype != norm.problem.dtype:
         return None
     found = _Match(name, node.scalars, first, node.writes[0])
     readers = set(graph.readers[found.result])

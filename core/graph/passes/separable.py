@@ -8,7 +8,7 @@ from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.separable import SeparableProblem
 from clgraft.core.operators.separable.problem import conv_of
-from clgraft.core.problem import Problem
+from clgraft.core.problem import SMALL, Problem
 
 
 def join_separable(graph: Some, fits: Fits) -> Some:
@@ -51,9 +51,9 @@ def _only_writer(graph: Structure, nodes: list[Node | None], name: str, reader: 
 
 
 def _separable(first: Problem, second: Problem) -> SeparableProblem | None:
-    """Return two layers as one problem, if they are one; not of one channel, nor where float16 rounds in between."""
+    """Return two layers as one problem, if they are one: not of one channel, nor with 16 bits in between."""
     try:
         found = SeparableProblem(first, second)  # type: ignore[arg-type]
     except ProblemError:
         return None
-    return found if found.dtype != "float16" and conv_of(found.product).in_channels > 1 else None
+    return found if found.dtype not in SMALL and conv_of(found.product).in_channels > 1 else None

@@ -81,7 +81,7 @@ class _BatchNormBuilder:
     def binding(self, name: str) -> tuple[Any, str]:
         """Return an argument's buffer, or the workspace of a per-channel value: names with a leading underscore."""
         if not name.startswith("_"):
-            return Buffer(name), "real" if name in KEPT.split() else "stored"
+            return Buffer(name), "stored" if self.problem.type_of(name) == self.problem.dtype else "real"
         slot = self.slots.setdefault(name, len(self.slots))
         return Workspace(slot * self.slot_bytes, self.itemsize), "real"
 

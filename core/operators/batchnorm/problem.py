@@ -11,8 +11,8 @@ import numpy as np
 
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.reference import normalize
-from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
-from clgraft.core.problem.text import DTYPE, Choice, Entry, Number, direction_word
+from clgraft.core.problem import SMALL, Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number, direction_word
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
 FOLLOWING = tuple(ACTIVATIONS)
@@ -34,9 +34,12 @@ class BatchNormProblem(Problem):
     batch, channels, pixels : int
         Sizes; `pixels` is the product of the spatial sizes.
     dtype : str
-        ``float32``, ``float16`` (storage) or ``float64``.
+        ``float32``, ``float16`` or ``bfloat16`` (storage), or ``float64``.
     activation : str
         One of `FOLLOWING`: y is its value of the norm, with its scalars after eps; empty: none.
+    float32_parameters : bool
+        With 16 bits: whether all that has a value for each channel (parameters, statistics and their gradients) is
+        float32, as in mixed precision.
 
     Notes
     -----
@@ -44,7 +47,7 @@ class BatchNormProblem(Problem):
     ``add_mean`` and ``add_var``: running_mean = keep * running_mean + add_mean * mean, and the same for var.
     With an activation, forward_training has three more outputs per channel, shift, scale and offset, which
     backward_training reads after var: the norm is (x - shift) * scale + offset, so both see the same kinks.
-    They are float32 where the others are float16. backward_inference then reads beta, after gamma.
+    They are float32 where x has 16 bits. backward_inference then reads beta, after gamma.
     Without any element (batch or pixels 0) the batch's mean and variance are 0.
 
     Raises
@@ -61,6 +64,7 @@ class BatchNormProblem(Problem):
         Number("c", "channels"),
         Number("s", "pixels"),
         Choice("activation", FOLLOWING, ""),
+        Flag("f32_parameters", "float32_parameters"),
     )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     per_image: ClassVar[tuple[str, ...]] = ("forward_inference",)
@@ -82,11 +86,14 @@ class BatchNormProblem(Problem):
     pixels: int
     dtype: str = "float32"
     activation: str = ""
+    float32_parameters: bool = False
 
     def __post_init__(self) -> None:
         self._take_counts(batch=0, channels=1, pixels=0)
         following = FOLLOWING if self.direction != "update_statistics" else ()
         self._expect_words(direction=DIRECTIONS, activation=("", *following))
+        good = self.dtype in SMALL or not self.float32_parameters
+        self._expect(good, "f32_parameters", f"with {self.dtype}", f"one of {SMALL} with it")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -106,16 +113,20 @@ class BatchNormProblem(Problem):
             inputs += {"backward_training": " " + KEPT}.get(self.direction, "")
             outputs += {"forward_training": " " + KEPT}.get(self.direction, "")
             inputs = inputs.replace("gamma", "gamma beta") if self.direction == "backward_inference" else inputs
-        kept = "float64" if self.dtype == "float64" else "float32"
 
         def shape(name: str) -> tuple[int, ...]:
             return self.shape if name in ("x", "y", "dx", "dy") else (self.channels,)
 
         return tuple(
-            Argument(name, part, shape(name), kept if name in KEPT.split() else self.dtype)
+            Argument(name, part, shape(name), self.type_of(name))
             for part, names in (("in", inputs), (role, outputs))
             for name in names.split()
         )
+
+    def type_of(self, name: str) -> str:
+        """Return the dtype of an argument."""
+        wide = name in KEPT.split() or (self.float32_parameters and name not in ("x", "y", "dx", "dy"))
+        return "float32" if wide and self.dtype in SMALL else self.dtype
 
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the gradient problem; mean and var have no gradients as outputs, nor as inputs of inference."""

@@ -31,7 +31,7 @@ class TrainingKernels:
 
     def __init__(self, problem: BatchNormProblem, planner: Planner) -> None:
         self.problem, self.planner = problem, planner
-        self.defines: dict[str, Any] = {}
+        self.defines: dict[str, Any] = {"REAL_PARAMETERS": 1} if problem.float32_parameters else {}
         self.forward = problem.direction == "forward_training"
         self.real = "float64" if problem.dtype == "float64" else "float32"
         self.inputs: tuple[str, ...] = ("x", "gamma", "beta") if self.forward else ("x", "dy", "gamma", "mean", "var")

@@ -11,7 +11,14 @@ from clgraft.core.problem import round_up
 
 NAME = "elements"
 GROUP = 64
-NUMBERS = {"float32": 0, "float16": 1, "float64": 2, "int32": 3, "uint8": 4}  # as the kernel counts types
+NUMBERS = {
+    "float32": 0,
+    "float16": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "bfloat16": 5,
+}  # as the kernel counts types
 
 
 def plan(problem: CastProblem, planner: Planner) -> Launches:

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, Argument, Gradient, Problem, expect_in_numpy
 from clgraft.core.problem.text import Choice, Entry, Number
 
-WORDS = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "u8": "uint8"}
+WORDS = {**DTYPE_WORDS, "i32": "int32", "u8": "uint8"}
 WORD_OF_TYPE = {dtype: word for word, dtype in WORDS.items()}
 
 
@@ -24,7 +24,7 @@ class CastProblem(Problem):
     count : int
         Number of elements.
     source, target : str
-        ``float32``, ``float16``, ``float64``, ``int32`` or ``uint8``.
+        ``float32``, ``float16``, ``bfloat16``, ``float64``, ``int32`` or ``uint8``.
 
     Notes
     -----
@@ -43,7 +43,12 @@ class CastProblem(Problem):
         Choice("source", {f"from_{word}": dtype for word, dtype in WORDS.items()}),
         Choice("target", {f"to_{word}": dtype for word, dtype in WORDS.items()}),
     )
-    examples: ClassVar[tuple[str, ...]] = ("n1001 from_f32 to_f16", "n1001 from_f32 to_i32", "n1001 from_u8 to_f32")
+    examples: ClassVar[tuple[str, ...]] = (
+        "n1001 from_f32 to_f16",
+        "n1001 from_f32 to_i32",
+        "n1001 from_u8 to_f32",
+        "n1001 from_f32 to_bf16",
+    )
 
     count: int
     source: str
@@ -54,6 +59,7 @@ class CastProblem(Problem):
         for name in ("source", "target"):
             value = getattr(self, name)
             self._expect(value in WORD_OF_TYPE, name, repr(value), f"one of {tuple(WORD_OF_TYPE)}")
+            expect_in_numpy(self.kind, value)
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
@@ -64,7 +70,7 @@ class CastProblem(Problem):
         return Argument("x", "in", (self.count,), self.source), Argument("y", "out", (self.count,), self.target)
 
     def gradients(self) -> tuple[Gradient, ...]:
-        if not (self.source.startswith("float") and self.target.startswith("float")):
+        if not (self.source in DTYPES and self.target in DTYPES):
             return ()
         return (Gradient(CastProblem(self.count, self.target, self.source), {"x": "dy", "y": "dx"}),)
 
@@ -80,7 +86,7 @@ class CastProblem(Problem):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         x = np.asarray(arrays["x"], np.float64)
-        if self.target.startswith("float"):
+        if self.target in DTYPES:
             return {"y": x}
         ends = np.iinfo(self.target)
         return {"y": np.trunc(np.clip(np.nan_to_num(x, posinf=np.inf, neginf=-np.inf), ends.min, ends.max))}

@@ -32,7 +32,7 @@ class ConvProblem(SpatialProblem):
     bias : bool
         Whether the forward direction adds a bias.
     dtype : str
-        ``float32``, ``float16`` (storage) or ``float64``.
+        ``float32``, ``float16`` or ``bfloat16`` (storage), or ``float64``.
     layout : str
         ``nchw``, channels first, or ``nhwc``, channels last, for one to three spatial axes; see `core.problem.layout`.
 

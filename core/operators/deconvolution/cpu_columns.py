@@ -20,7 +20,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import SMALL, ceil_div, round_up
 
 NAME = "cpu_columns"
 MOST_BYTES = 24 * 2**20  # most bytes of columns: larger ones cost more memory traffic than the product saves
@@ -34,7 +34,7 @@ def plan(problem: DeconvProblem, planner: Planner) -> Launches:
     """Plan the product into the workspace, and the sums of its columns."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
-    if problem.direction != "forward" or problem.dtype == "float16":
+    if problem.direction != "forward" or problem.dtype in SMALL:
         raise Declined("computes forward of float32 and float64")
     if prod(problem.stride) == 1:
         raise Declined("is for strides above 1: there the convolution's kernels miss nothing")

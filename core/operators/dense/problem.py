@@ -32,7 +32,7 @@ class DenseProblem(Problem):
     bias : bool
         Whether the forward direction adds a bias.
     dtype : str
-        ``float32``, ``float16`` (storage) or ``float64``.
+        ``float32``, ``float16`` or ``bfloat16`` (storage), or ``float64``.
 
     Raises
     ------

@@ -29,7 +29,7 @@ class MatMulProblem(Problem):
     shared_b : bool
         Whether all products have the same b, without a batch; then a is not transposed.
     dtype : str
-        ``float32``, ``float16`` (storage) or ``float64``.
+        ``float32``, ``float16`` or ``bfloat16`` (storage), or ``float64``.
 
     Raises
     ------

@@ -88,7 +88,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
     ),
 }
 # relative distance within which a computed value is taken for the extremum that was stored
-SAME = {"float16": 2.0**-10, "float32": 2.0**-22, "float64": 2.0**-51}
+SAME = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-22, "float64": 2.0**-51}
 
 
 @dataclass(frozen=True)

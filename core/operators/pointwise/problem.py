@@ -55,7 +55,7 @@ class PointwiseProblem(Problem):
     alpha, beta : str
         Expressions of scalars: y = alpha * value + beta * y. With a `beta` the outputs are ``inout``.
     dtype : str
-        ``float32``, ``float16`` (storage) or ``float64``.
+        ``float32``, ``float16`` or ``bfloat16`` (storage), or ``float64``.
 
     Notes
     -----

@@ -11,7 +11,7 @@ from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import vector_lanes
 from clgraft.core.planning.launches import Launch, Launches, ints
-from clgraft.core.problem import ceil_div, in_3d
+from clgraft.core.problem import SMALL, ceil_div, in_3d
 
 NAME = "channels_cpu"
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
@@ -26,7 +26,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         raise Declined(f"has no {problem.direction} of {problem.operator}")
     if problem.ndim > 2:
         raise Declined("has one or two spatial axes")
-    if problem.dtype == "float16":
+    if problem.dtype in SMALL:
         raise Declined("adds in memory, where float16 would round every sum")
     if problem.channels < 2 or not problem.batch:
         raise Declined(f"got {problem.batch} images of {problem.channels} channels, expected several channels")

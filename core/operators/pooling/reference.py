@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 # what a maximum starts from
-LOWEST = {"float32": -np.finfo("f4").max, "float64": -np.finfo("f8").max, "float16": -np.finfo("f2").max}
+LOWEST: dict[str, float] = {
+    "float32": -float(np.finfo("f4").max),
+    "float64": -float(np.finfo("f8").max),
+    "float16": -float(np.finfo("f2").max),
+}
+LOWEST["bfloat16"] = -float.fromhex("0x1.fep127")
 
 NOWHERE = 255  # the argmax of a window that holds nothing
 

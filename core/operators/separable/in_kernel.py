@@ -21,7 +21,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
 from clgraft.core.planning.tickets import turns
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import SMALL, ceil_div, round_up
 
 NAME = "in_kernel"
 FILE = "separable/cpu.cl"
@@ -75,7 +75,7 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
     """Plan one launch for both layers."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
-    if problem.dtype == "float16":
+    if problem.dtype in SMALL:
         raise Declined("in float16 the values between the layers are rounded")
     first, second = conv_of(problem.depthwise), conv_of(problem.product)
     height, width = axes_of(first)

@@ -30,13 +30,15 @@ typedef OF_C(float) realc;
 #define MASK_OF_C
 #endif
 #if STORAGE == 16
+#if P < VL
+SMALL_NUMBERS(C)
+#endif
+#ifdef BRAIN
+#define LOAD_C(p) OF_C(widen)(OF_C(vload)(0, (p)))
+#else
 #define LOAD_C(p) OF_C(vload_half)(0, (p))
-// As whole numbers: see store_halves.
-void STORE_C(global half *p, const realc value) {
-    OF_C(ushort) bits;
-    CAT(OF_C(vstore_half), _rte)(value, 0, (half *)&bits);
-    OF_C(vstore)(bits, 0, (global ushort *)p);
-}
+#endif
+void STORE_C(global stored *p, const realc value) { OF_C(vstore)(OF_C(narrow)(value), 0, (global ushort *)p); }
 #else
 #define LOAD_C(p) OF_C(vload)(0, (p))
 #define STORE_C(p, value) OF_C(vstore)((value), 0, (p))

@@ -206,7 +206,7 @@ void finish_run(local real *values, const int length, const long channel, const 
     }
 #if STORAGE == 16
 // Not by the compiler's own load: the vector may not be needed, and PoCL 3.1 then takes its address for aligned.
-#define LOAD_OLD(p, i) load_halves((p) + (i))
+#define LOAD_OLD(p, i) load_small((p) + (i))
 #else
 #define LOAD_OLD(p, i) VLOAD(p, i)
 #endif

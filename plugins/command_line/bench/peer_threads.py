@@ -20,6 +20,8 @@ DEFAULT, ALL = "default", "all processors"
 PRODUCT = "conv n8 ic256 ih14 iw14 oc512 kh1 kw1"
 TRIALS = {"product": PRODUCT, "convolution": "conv n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1"}
 SECONDS = 0.5  # of each call of a trial
+ROUNDS = 3  # of trials in turns, so that another program does not decide
+DECIDED = 0.8  # all processors take this share of the default's time, or less: one round is enough
 WORKING = 0.25  # the share of the busiest thread's time from which a thread takes part
 TASKS = "/proc/self/task"
 
@@ -101,8 +103,16 @@ def choose(peer: Peer, environment: Mapping[str, str], trial: Callable[[dict[str
     found = {DEFAULT: trial({})}
     if found[DEFAULT].threads != count:
         found[ALL] = trial(every)
+        for _ in range(ROUNDS - 1):
+            if found[ALL].seconds <= DECIDED * found[DEFAULT].seconds:
+                break
+            found = {DEFAULT: _quicker(found[DEFAULT], trial({})), ALL: _quicker(found[ALL], trial(every))}
     chosen = min(found, key=lambda name: found[name].seconds)
     return Choice(every if chosen == ALL else {}, chosen, found)
+
+
+def _quicker(one: Trial, other: Trial) -> Trial:
+    return min(one, other, key=lambda trial: trial.seconds)
 
 
 def tried(peer: Peer) -> Trial:

@@ -11,11 +11,16 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core import Problem, ProblemError
-from clgraft.core.problem import Argument, kinds
+from clgraft.core.problem import DTYPES, Argument, in_numpy, kinds
 from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
 
-LIMITS = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
-BUILT_ONCE = {"float32": None, "float16": 2, "float64": 2}  # examples of a kind that are checked in a dtype
+LIMITS = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-4, "float64": 1e-11}
+BUILT_ONCE = {
+    "float32": None,
+    "float16": 2,
+    "bfloat16": 1,
+    "float64": 2,
+}  # examples of a kind that are checked in a dtype
 
 
 def count(repeats: int = 3) -> int:
@@ -32,14 +37,15 @@ def rows(repeats: int = 3) -> Iterator[CheckRow]:
 
 
 def _dtypes() -> tuple[str, ...]:
-    return ("float32", "float16", *(("float64",) if core.context().device.has_fp64 else ()))
+    has = {"float64": core.context().device.has_fp64, "bfloat16": in_numpy("bfloat16")}
+    return tuple(dtype for dtype in BUILT_ONCE if has.get(dtype, True))
 
 
 def examples(dtype: str) -> Iterator[Problem]:
     """Yield the examples of all kinds of problems in all their directions, of some dtype.
 
-    Kernels differ between dtypes in their loads and stores only, and each shape costs a build of its own: of float16
-    and float64 only the first examples are taken.
+    Kernels differ between dtypes in their loads and stores only, and each shape costs a build of its own: of the
+    other types only the first examples are taken.
     """
     for kind, problems in sorted(kinds().items()):
         for text in problems.examples[: BUILT_ONCE[dtype]]:
@@ -80,5 +86,5 @@ def _check(context: core.Context, problem: Problem, repeats: int) -> Iterator[Ch
 
 def _poisoned(argument: Argument) -> np.ndarray:
     """Return an array for an output whose values no kernel is likely to write, so that elements left out are seen."""
-    dtype = np.dtype(argument.dtype)
-    return np.full(argument.shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
+    value = np.nan if argument.dtype in DTYPES else np.iinfo(argument.dtype).max
+    return np.full(argument.shape, value, argument.dtype)

@@ -12,7 +12,7 @@ from clgraft.core.nn.elementwise import SELECTION, extremum, find_binary, limite
 from clgraft.core.nn.formulas import assigned, renamed
 from clgraft.plugins.onnx.lowering import Lowering, broadcast, is_real, literal
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.values import DTYPES, REAL, Value, carrier_of, known
+from clgraft.plugins.onnx.values import DTYPES, REAL, Value, carrier_of, known, widest
 
 # what NaN and infinity become, as in C on x86; 0 in other whole numbers
 NOT_FINITE = {"int32": -(2.0**31), "int64": -(2.0**63), "uint64": 2.0**63}
@@ -261,5 +261,5 @@ def converted(on: Lowering, node: OnnxNode, x: Value, target: str) -> Value:
     text = f"(fabs(x0) < INFINITY ? trunc(x0) : {NOT_FINITE.get(target, 0.0)!r})" if is_real(x) else "x0"
     if target in BITS and BITS[target] < 32 and x.dtype != "bool":
         text = wrapped(target, text)
-    compute = max((on.carrier(x), carrier), key=("float16", "float32", "float64").index)
+    compute = widest((on.carrier(x), carrier))
     return on.pointwise(text, [x], target, compute)

@@ -9,17 +9,26 @@ from typing import Any
 import torch
 
 from clgraft.core.nn import norms
+from clgraft.core.problem import SMALL
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand, widest
 
 aten = torch.ops.aten
 
 
-def _affine(build: Builder, x: Operand, given: Operand | None, value: float, shape: Sequence[int] = ()) -> Any:
-    """Return gamma or beta, or what stands for it, in a shape that broadcasts to x."""
-    shape = shape or (x.shape[1],)
-    found = given or build.filled((math.prod(shape),), value, x.dtype)
-    return build.given(found, x.dtype, shape)
+def _affine(
+    build: Builder, x: Operand, given: Operand | None, value: float, shape: Sequence[int] = (), dtype: str = ""
+) -> Any:
+    """Return gamma or beta, or what stands for it, in a shape that broadcasts to x; by default of its type."""
+    shape, dtype = shape or (x.shape[1],), dtype or x.dtype
+    found = given or build.filled((math.prod(shape),), value, dtype)
+    return build.given(found, dtype, shape)
+
+
+def _with_parameters(build: Builder, x: Operand, *parameters: Operand | None) -> tuple[Operand, str]:
+    """Return what a batch norm takes, and the type of its parameters: float32 may go with 16 bits."""
+    dtype = widest(x, *parameters)
+    return (x if x.dtype in SMALL and dtype == "float32" else build.cast(x, dtype)), dtype
 
 
 @lowers(aten._native_batch_norm_legit_no_training.default)
@@ -34,9 +43,9 @@ def batch_norm_inference(
     eps: float,
 ) -> tuple[Operand, Operand, Operand]:
     """Return a batch norm by given statistics, and two empty vectors."""
-    x = build.cast(x, widest(x, gamma, beta, mean, var))
-    affine = _affine(build, x, gamma, 1.0), _affine(build, x, beta, 0.0)
-    statistics = build.given(mean, x.dtype), build.given(var, x.dtype)
+    x, dtype = _with_parameters(build, x, gamma, beta, mean, var)
+    affine = (_affine(build, x, one, value, dtype=dtype) for one, value in ((gamma, 1.0), (beta, 0.0)))
+    statistics = build.given(mean, dtype), build.given(var, dtype)
     y = build.taken(norms.batch_norm(build.nn, build.given(x), *affine, statistics, eps=eps).y)
     nothing = build.filled((0,), 0.0, x.dtype)
     return y, nothing, nothing
@@ -52,10 +61,10 @@ def batch_norm_training(
         y, *_ = batch_norm_inference(build, x, gamma, beta, *running, momentum, eps)
         nothing = build.filled((0,), 0.0, x.dtype)
         return (y, nothing, nothing, *running)
-    x = build.cast(x, widest(x, gamma, beta, *running))
-    affine = _affine(build, x, gamma, 1.0), _affine(build, x, beta, 0.0)
+    x, dtype = _with_parameters(build, x, gamma, beta, *running)
+    affine = (_affine(build, x, one, value, dtype=dtype) for one, value in ((gamma, 1.0), (beta, 0.0)))
     found = norms.batch_norm(build.nn, build.given(x), *affine, eps=eps)
-    moving = [build.given(one, x.dtype) for one in running]
+    moving = [build.given(one, dtype) for one in running]
     count = x.size // x.shape[1]
     vectors = norms.inverse_and_moved_averages(
         build.nn, found, moving, eps=eps, keep=1 - momentum, add=(momentum, momentum * norms.unbiased(count))
@@ -78,19 +87,19 @@ def batch_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Operand | None, ...]:
     """Return the wanted gradients of a batch norm: of x, gamma and beta."""
-    x = build.cast(x, widest(x, gamma, running_mean, running_var, mean, inverse))
+    x, dtype = _with_parameters(build, x, gamma, running_mean, running_var, mean, inverse)
     first, second = (mean, inverse) if training else (running_mean, running_var)
     if first is None or second is None:
         kind = " the batch's" if training else ""
         raise NotLowered(f"[torch] got a batch norm's gradient without{kind} statistics, expected both")
-    of_x, variance = build.given(first, x.dtype), build.given(second, x.dtype)
+    of_x, variance = build.given(first, dtype), build.given(second, dtype)
     if training:
         variance = norms.variance_of(build.nn, variance, eps=eps)
     found = norms.batch_norm_gradients(
         build.nn,
         build.given(x),
         build.given(dy, x.dtype),
-        _affine(build, x, gamma, 1.0),
+        _affine(build, x, gamma, 1.0, dtype=dtype),
         (of_x, variance),
         wanted,
         eps=eps,

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from clgraft.core import ProblemError
+from clgraft.core.problem import DTYPES as CORE_DTYPES
+from clgraft.core.problem import SMALL, in_numpy
 
-DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
-WIDTH = ("float16", "float32", "float64")
+DTYPES = {getattr(torch, dtype): dtype for dtype in CORE_DTYPES if in_numpy(dtype)}
+WIDTH = (*SMALL, "float32", "float64")
 
 NEW = -1  # an axis that the stored array lacks
 
@@ -88,7 +90,8 @@ def stored(name: str, shape: Sequence[int], dtype: str) -> Operand:
 
 def widest(*operands: Operand | None) -> str:
     """Return the dtype in which values of several dtypes are computed together."""
-    return max((operand.dtype for operand in operands if operand is not None), key=WIDTH.index)
+    dtypes = {operand.dtype for operand in operands if operand is not None}
+    return "float32" if dtypes == set(SMALL) else max(dtypes, key=WIDTH.index)
 
 
 def axis_of(axis: int, ndim: int) -> int:

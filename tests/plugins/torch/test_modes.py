@@ -139,21 +139,47 @@ def test_dropout_of_nothing_and_of_everything(share):
     assert torch.equal(y, x.detach() * 2 * (1 - share)) and torch.equal(x.grad, torch.full((5, 6), 2 * (1 - share)))
 
 
-def test_autocast_is_left_alone():
-    """Values of bfloat16 stay PyTorch's, float32 around them is ours."""
-    net, found = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 5)), Explanation()
-    x = torch.randn(2, 3, 8, 8)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_runs_in_16_bits(dtype):
+    """Everything is the device's, and errors are those of eager PyTorch; parameters of norms and losses are float32."""
+    found = Explanation()
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Flatten(), nn.Linear(288, 5))
+    x = torch.randn(16, 3, 8, 8)
 
-    def function(x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+    def function(net, x):
+        with torch.autocast("cpu", dtype=dtype):
             y = net(x)
         return functional.softmax(y.float() * 2, 1)
 
-    got = compiled(function, found)(x)
-    expected = function(x)
-    assert got.dtype == expected.dtype == torch.float32 and difference(got, expected) < 2e-2
-    assert "values of torch.bfloat16" in found.kept["aten.convolution.default"]
-    assert "aten._softmax.default" in found.lowered
+    nets = [copy.deepcopy(net) for _ in range(3)]
+    exact = nets[2].double()
+    expected = functional.softmax(exact(x.double()) * 2, 1)
+    got = compiled(lambda x: function(nets[0], x), found)(x)
+    eager = function(nets[1], x)
+    for y in (got, eager, expected):
+        (y * torch.arange(5)).sum().backward()
+    assert got.dtype == torch.float32 and difference(got, expected) <= 2 * difference(eager, expected) + 1e-6
+    for ours, theirs, right in zip(*(one.parameters() for one in nets)):
+        assert ours.grad.dtype == torch.float32
+        assert difference(ours.grad, right.grad) <= 3 * difference(theirs.grad, right.grad) + 1e-6
+    assert torch.allclose(nets[0][1].running_var, nets[1][1].running_var, rtol=1e-2)
+    assert set(found.kept) == {"aten.add.Tensor"}, "the norm's number of batches alone"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_modules_of_16_bits(dtype):
+    found = Explanation()
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.GELU(), nn.MaxPool2d(2)).to(dtype)
+    x = torch.randn(4, 3, 8, 8)
+    own, exact = copy.deepcopy(net), copy.deepcopy(net).double()
+    y, expected = compiled(own, found)(x.to(dtype)), exact(x.to(dtype).double())
+    y.float().square().sum().backward()
+    expected.square().sum().backward()
+    unit = torch.finfo(dtype).eps
+    assert y.dtype == dtype and difference(y.double(), expected) < 8 * unit
+    for ours, right in zip(own.parameters(), exact.parameters()):
+        assert ours.grad.dtype == dtype and difference(ours.grad.double(), right.grad) < 16 * unit
+    assert not found.kept
 
 
 def test_shapes_that_change_with_resizing_and_attention():

@@ -16,7 +16,7 @@ from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Buffer, Launch, ints
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d
+from clgraft.core.problem import SMALL, ceil_div, in_3d
 from clgraft.core.problem.layout import FIRST
 
 PIXELS_FILE = "conv/channels_last/pixels.cl"
@@ -170,7 +170,7 @@ def padded_source(
     copied : bool
         Whether the input must be a copy even if it is not padded, because vectors read beyond its end.
     """
-    if not (copied or any((*windows.before, *windows.after)) or problem.dtype == "float16"):
+    if not (copied or any((*windows.before, *windows.after)) or problem.dtype in SMALL):
         return Buffer(source), ()
     size, channels = arithmetic_bytes(problem.dtype), windows.channels * windows.groups
     depth, height, width = windows.padded

@@ -43,7 +43,7 @@ from clgraft.core.planning.launches import (
 )
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d
+from clgraft.core.problem import SMALL, ceil_div, in_3d
 
 NAME = "cpu_gemm"
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **WEIGHT_STRIDES.defines()}
@@ -155,7 +155,7 @@ def can_be_dense(problem: ConvProblem) -> bool:
     """
     if prod(problem.kernel) != 1 or all(stride == 1 for stride in problem.stride):
         return False
-    return problem.direction == "forward" or problem.dtype != "float16"
+    return problem.direction == "forward" or problem.dtype not in SMALL
 
 
 def dense_pays(problem: ConvProblem) -> bool:
@@ -195,7 +195,7 @@ class GemmBuilder:
             raise Declined(f"got settings {self.chosen}, expected {names}, vectors of {VECTORS}")
         self.size = arithmetic_bytes(problem.dtype)
         # halves are converted once, where they are packed
-        self.in_place = problem.dtype != "float16" and (problem.direction == "forward" or prod(problem.kernel) == 1)
+        self.in_place = problem.dtype not in SMALL and (problem.direction == "forward" or prod(problem.kernel) == 1)
         tile_of = plain_tile if grid.plain and self.in_place else product_tile
         self.tile = tile_of(planner, problem.dtype, self.chosen.get("vectors", 3))
         inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
@@ -213,7 +213,7 @@ class GemmBuilder:
 
     def work(self) -> ProductWork:
         """Describe the product for the choice of its blocking."""
-        keep, late = self.problem.dtype == "float16", self.epilogue is not None
+        keep, late = self.problem.dtype in SMALL, self.epilogue is not None
         return ProductWork(self.grid, self.row_tiles, self.channels, self.problem.groups, self.size, keep, late)
 
     def product(self) -> _Product:

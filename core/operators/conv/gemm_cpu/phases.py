@@ -18,7 +18,7 @@ from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_r
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d, round_up
+from clgraft.core.problem import SMALL, ceil_div, in_3d, round_up
 
 FILE = "conv/gemm_cpu/phases.cl"
 STRUCTS = {**GRID.defines(), **PHASE_TAPS.defines(), **TAPS.defines()}
@@ -129,7 +129,7 @@ def _work(problem: ConvProblem, tile: RegisterTile, merged: bool, shifted: bool)
         channels=problem.out_channels // problem.groups,
         groups=problem.groups,
         size=arithmetic_bytes(problem.dtype),
-        keep=problem.dtype == "float16",
+        keep=problem.dtype in SMALL,
         units=units,
         phase_steps=kernel[0] * kernel[1] * (units * grid.row_taps if merged else kernel[2]),
         rows_of_phases=stride[0] * stride[1],

@@ -162,11 +162,13 @@ DECLARE_CONVERSION(convert_long, long)
 DECLARE_CONVERSION(convert_uchar, uchar)
 DECLARE_CONVERSION(convert_uint, uint)
 DECLARE_CONVERSION(convert_ulong, ulong)
+DECLARE_CONVERSION(convert_ushort, ushort)
 #ifdef cl_khr_fp64
 DECLARE_CONVERSION(convert_double, double)
 #endif
 #define POCL_CLIPPED(name, T, from) T POCL_CONST name(from);
 #define DECLARE_CLIPPING(name, T) POCL_FROM_ALL(POCL_CLIPPED, name, T)
+DECLARE_CLIPPING(convert_float_rtz, float)
 DECLARE_CLIPPING(convert_int_sat, int)
 DECLARE_CLIPPING(convert_uchar_sat, uchar)
 
