@@ -282,7 +282,7 @@ GOMP_SPINCOUNT = Setting(
     "openmp",
     "what GNU's OpenMP reads",
     values="a number; 20000 with `clgraft.mxnet_ops`",
-    effect="how long [threads wait](performance.md#threads)",
+    effect="how long [threads wait](#threads)",
     unset="20000 with clgraft.mxnet_ops",
 )
 MXNET_MKLDNN_ENABLED = Setting(

@@ -618,7 +618,7 @@ def test_files_that_are_refused(tmp_path, monkeypatch):
     (tmp_path / "bare.prototxt").write_text("base_lr: 1")
     with pytest.raises(SwapError, match="neither a net nor a solver"):
         swap_file("bare.prototxt", "o.prototxt")
-    with pytest.raises(SwapError, match="failed"):
+    with pytest.raises(SwapError, match="whose folder does not exist"):
         swap_file(net, "no/such/folder/o.prototxt")
 
 
