@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Union
 
+from clgraft.core.files import FileError
 from clgraft.core.model import ModelError, NetSession, Session, expect_precision
 from clgraft.plugins.models.bare import bare
 from clgraft.plugins.plugin import PluginError
@@ -57,7 +58,7 @@ def load(path: File, weights: File | None = None, device: str | None = None, pre
         return _mxnet(file, weights, device, precision)
     if file.suffix == ".prototxt":
         return _caffe(file, weights, device, precision)
-    raise ModelError(f"[load] got {file}, expected a model: {KINDS}")
+    raise FileError(f"[load] got {file}, expected a model: {KINDS}")
 
 
 def _onnx(file: Path, weights: File | None, device: str | None, precision: str | None) -> Session:
