@@ -351,8 +351,8 @@ class _Lowering:
             self._build.filled(inferred[0][place], 0.0, widest) if value is None else self._build.cast(value, widest)
             for place, value in enumerate(values)
         ]
-        key = () if operator.draw is None else (self._build.filled((KEY_WORDS,), 0, "int32"),)
-        made = operator.build(self._build, *arguments, *key)
+        keys = [self._build.filled((KEY_WORDS,), 0, "int32") for _ in operator.draws]
+        made = operator.build(self._build, *arguments, *keys)
         outputs = made if isinstance(made, tuple) else (made,)
         return [
             self._build.reshape(self._build.cast(output, first), tuple(shape))
@@ -396,7 +396,7 @@ def _expect_build(operator: Operator) -> Operator:
     for part in parts:
         if type(part).build is Operator.build and not isinstance(part, RegionOperator):
             raise Kept(f"{part.op_type} runs in MXNet alone")
-        if part.draw is not None and part.draw.always:
+        if any(draw.always for draw in part.draws):
             raise Kept("it draws random numbers in inference")
     return operator
 
