@@ -35,6 +35,8 @@ DRIVERS = re.compile(r"pocl|portable computing|intel|nvidia|mesa|rusticl|clover|
 TOOLCHAINS = "core/runtime/toolchains"
 # what a device's description holds for users, and planners do not look at
 NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
+# adapters' files with expressions, which users write
+USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py"}
 # package -> packages that it may import directly: the package order of the architecture. The __init__ of a top-level
 # folder, which may import everything in it, is written with a dot.
 ALLOWED = {
@@ -243,6 +245,19 @@ def test_only_toolchains_name_drivers():
             if not name.startswith(f"{TOOLCHAINS}/"):
                 lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
                 wrong += [f"{name}:{number}: {line.strip()}" for number, line in lines if DRIVERS.search(line)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["mxnet_ops", "caffe_layers"])
+def test_adapters_write_no_expressions(folder):
+    """What is computed of each element is written in core/nn: adapters make no pointwise problems of texts."""
+    wrong = []
+    for path in files(folder):
+        name = path.relative_to(ROOT).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+            if called in ("PointwiseProblem", "pointwise") and name not in USERS_EXPRESSIONS:
+                wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)
 
 

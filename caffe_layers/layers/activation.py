@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
-from clgraft import core
-from clgraft.caffe_layers.layers import expression_plans, fillers
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-from clgraft.core.nn import element_functions
-from clgraft.core.nn.element_functions import LEFT, SLOPE_GRADIENTS, Function, find
-from clgraft.core.nn.formulas import assigned
+from clgraft.caffe_layers.layers import fillers
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.core.nn import activations, element_functions
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.element_functions import LEFT, Function, find
 
 E = -1  # Caffe's sign for the base e
-KEEP = " kept = x;"  # a layer in place overwrites what its gradient reads
 
 
-class Activation(OclLayer):
+class Activation(BuiltLayer):
     """A function of each element.
 
     Attributes
     ----------
     formula : Function
-        What `function` returns; its scalars are passed with every run.
+        What `function` returns.
     """
 
     def configure(self, shapes: list) -> None:
@@ -32,54 +29,8 @@ class Activation(OclLayer):
         """Return the function that the parameters describe."""
         raise NotImplementedError
 
-    def prepare(self, shapes: list) -> list:
-        self.forward_plan: expression_plans.ExpressionPlan | None = None
-        self.backward_plan: expression_plans.ExpressionPlan | None = None
-        self.count = math.prod(shapes[0])
-        return shapes
-
-    def scalars_of(self, text: str) -> list:
-        """Return the names of the scalars that a text uses."""
-        return [name for name in self.formula.scalars if name in expression_plans.names_in(text)]
-
-    def plan_forward(self) -> expression_plans.ExpressionPlan:
-        """Plan on first use: only then it is known whether the layer works in place."""
-        text, outputs = assigned("y", self.formula.value), {"y": None}
-        self.saves = self.formula.keeps_x(LEFT) and self.in_place
-        if self.saves:
-            text, outputs = text + KEEP, {"y": None, "kept": None}
-            self.kept = self.array((self.count,))
-        names = self.scalars_of(text)
-        self.forward_plan = expression_plans.make(self.context, text, {"x": (self.count,)}, outputs, names)
-        self.forward_scalars = [self.formula.scalars[name] for name in names]
-        return self.forward_plan
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        planned = self.forward_plan or self.plan_forward()
-        buffers = {"x": buffer(bottom[0].data), "y": buffer(top[0].data)}
-        if self.saves:
-            buffers["kept"] = buffer(self.kept)
-        planned.run(buffers, self.forward_scalars)
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if not propagate_down[0]:
-            return
-        planned = self.backward_plan or self.plan_backward()
-        buffers = {"dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff)}
-        if "x" in planned.names:
-            buffers["x"] = buffer(self.kept if self.saves else bottom[0].data)
-        if "y" in planned.names:
-            buffers["y"] = buffer(top[0].data)
-        planned.run(buffers, self.backward_scalars)
-
-    def plan_backward(self) -> expression_plans.ExpressionPlan:
-        """Plan on first use: a net that only predicts never does."""
-        text = assigned("dx", self.formula.gradient(LEFT))
-        names = self.scalars_of(text)
-        shapes = {name: (self.count,) for name in ("x", "y", "dy")}
-        self.backward_plan = expression_plans.make(self.context, text, shapes, {"dx": None}, names)
-        self.backward_scalars = [self.formula.scalars[name] for name in names]
-        return self.backward_plan
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        return activations.applied(build, bottoms[0], self.formula, LEFT)
 
 
 class OclReLU(Activation):
@@ -212,15 +163,12 @@ class OclThreshold(Activation):
         self.expect(not propagate_down[0], "a gradient to propagate", "none: a threshold has no slope")
 
 
-class OclPReLU(OclLayer):
+class OclPReLU(BuiltLayer):
     """ReLU with a learned slope for negative values; blob slope (C), or of one value if `channel_shared`."""
 
     word: ClassVar[str] = "prelu"
 
     def configure(self, shapes: list) -> None:
-        rectifier = find("leaky_relu")
-        self.forward_text = assigned("y", rectifier.value) + KEEP
-        self.backward_text = f"{assigned('dx', rectifier.gradient(LEFT))} {assigned('dslope', SLOPE_GRADIENTS[LEFT])}"
         given = self.parameters.prelu_param
         self.expect(len(shapes[0]) >= 2, f"shape {shapes[0]}", "at least 2 axes")
         self.slopes = 1 if given.channel_shared else shapes[0][1]
@@ -231,40 +179,8 @@ class OclPReLU(OclLayer):
     def prepare(self, shapes: list) -> list:
         shape = shapes[0]
         self.expect(self.slopes in (1, shape[1]), f"{shape[1]} channels", self.slopes)
-        self.shape = (shape[0], shape[1], math.prod(shape[2:]))
-        self.plans: dict = {}
-        self.kept: Any = None
-        return shapes
+        return super().prepare(shapes)
 
-    def planned(self, text: str, *outputs: str) -> expression_plans.ExpressionPlan:
-        """Plan on first use."""
-        if outputs not in self.plans:
-            slope = (1, self.slopes, 1)
-            inputs = {"x": self.shape, "dy": self.shape, "slope": slope}
-            wanted = {name: slope if name == "dslope" else None for name in outputs}
-            self.plans[outputs] = expression_plans.make(self.context, text, inputs, wanted)
-        return self.plans[outputs]
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        buffers = {"x": buffer(bottom[0].data), "slope": buffer(self.blobs[0].data), "y": buffer(top[0].data)}
-        outputs = ["y"]
-        if self.in_place:
-            if self.kept is None:
-                self.kept = self.array(self.shape)
-            buffers["kept"] = buffer(self.kept)
-            outputs.append("kept")
-        self.planned(self.forward_text, *outputs).run(buffers)
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        wanted = ["dx"] * bool(propagate_down[0]) + ["dslope"] * self.learns(0)
-        if not wanted:
-            return
-        slope = self.blobs[0]
-        buffers = {
-            "x": buffer(self.kept if self.in_place else bottom[0].data),
-            "dy": buffer(top[0].diff),
-            "slope": buffer(slope.data),
-            "dx": buffer(bottom[0].diff),
-            "dslope": buffer(slope.diff, core.ACCUMULATE),
-        }
-        self.planned(self.backward_text, *wanted).run(buffers)
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        (x,), (slope,) = bottoms, blobs
+        return activations.prelu_along(build, x, slope, 1, LEFT)

@@ -54,7 +54,7 @@ class OclBatchNorm(BuiltLayer):
         if self.is_global:
             return norms.batch_norm(build, x, None, None, (mean, var), eps=self.eps).y
         normed = norms.batch_norm(build, x, None, None, eps=self.eps)
-        correction = norms.unbiased(self.values) if self.values > 1 else 1.0
+        correction = norms.unbiased(self.values, single=1.0)
         norms.update_averages(build, x, normed, moving, keep=self.fraction, add=(1.0, correction))
         return normed.y
 

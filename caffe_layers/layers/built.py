@@ -10,7 +10,9 @@ import numpy as np
 
 from clgraft import core
 from clgraft.caffe_layers.layers.layer import SKIPPED, TRAIN, OclLayer, buffer
+from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import Node
+from clgraft.core.graph.identity import copied_along, is_copy
 from clgraft.core.graph.structure import SKIPPED as UNWANTED
 from clgraft.core.nn.builder import Build, Passes, Tensor
 from clgraft.core.problem import Argument
@@ -37,6 +39,7 @@ class Steps:
         numbers = {name: number for number, name in enumerate(names)}
         self.buffers = [SKIPPED if name in places else buffers[name] for name in names]
         self.moving = [(numbers[name], *place) for name, place in places.items() if name in numbers]
+        self.reads_blobs = any(side == BLOB for _, side, *_ in self.moving)
         self.calls = [
             (
                 node.problem,
@@ -51,8 +54,8 @@ class Steps:
         """Run or record the problems, which are planned on first use."""
         if not self.plans:
             self.plans = [layer.context.plan(problem) for problem, *_ in self.calls]
-        blobs = (bottom, top, layer.blobs)
-        buffers = list(self.buffers)
+        blobs = (bottom, top, layer.blobs if self.reads_blobs else ())
+        buffers = self.buffers
         for number, side, index, part, mode in self.moving:
             buffers[number] = buffer(getattr(blobs[side][index], part), mode)
         for plan, (_, numbers, scalars, deferred) in zip(self.plans, self.calls):
@@ -76,11 +79,14 @@ class BuiltLayer(OclLayer):
         Tops in front of this one the host writes in `end`, from the arrays of `results`.
     keeps_tops : bool
         Whether tops that the backward pass reads are copied: a layer that works in place may overwrite them.
+    zeros : bool
+        Whether a gradient that does not exist is written as zeros; else it is left alone.
     """
 
     changed: ClassVar[tuple] = ()
     first_top: ClassVar[int] = 0
     keeps_tops: ClassVar[bool] = False
+    zeros: ClassVar[bool] = False
 
     def build(self, *values: Any, **more: Any) -> Any:
         """Return what `results` names, and the tops.
@@ -93,20 +99,20 @@ class BuiltLayer(OclLayer):
         self._own: dict[tuple, core.Buffer] = {}  # a value's name and size -> memory of the layer's own
         self._arrays: dict[tuple, Any] = {}
         self._steps: dict[tuple, Steps] = {}
-        self._passes: dict[tuple, Passes] = {}
+        self._passes: dict[tuple, Passes] = {}  # what is wanted, and whether in place -> the passes
         self._bottom_shapes = shapes
         self._all = tuple(f"bottom{i}" for i in range(len(shapes)))
         if self.learned:
             self._all += tuple(f"blob{i}" for i in range(len(self.blobs)) if i not in self.changed)
-        found = self._built(self._all if self.phase == TRAIN else ())
+        found = self._widest() if self.phase == TRAIN else self._built(())
         return [tensor.shape for tensor in found.outputs[len(self.results) :]]
 
     def compute(self, bottom: Any, top: Any) -> None:
         forward = self._steps.get(()) or self._forward()
-        if self._saves:
+        if self._copies:
             self.copy(self._saved, bottom[0].data)
         forward.run(self, bottom, top)
-        if self.phase == TRAIN:
+        if self._kept and self.phase == TRAIN:
             for j, array in self._kept.items():
                 self.copy(array, top[j].data)
 
@@ -125,8 +131,10 @@ class BuiltLayer(OclLayer):
 
     def _built(self, wanted: tuple) -> Passes:
         """Return the passes with some gradients; values have the same names in all of them."""
-        if wanted not in self._passes:
-            build = Build(training=self.phase == TRAIN)
+        key = wanted, self.in_place
+        if key not in self._passes:
+            overwritten = "bottom0" if self.in_place else ""
+            build = Build(training=self.phase == TRAIN, overwritten=overwritten)
             bottoms = [build.input(f"bottom{i}", shape) for i, shape in enumerate(self._bottom_shapes)]
             blobs = [
                 (build.state if i in self.changed else build.input)(f"blob{i}", tuple(self.blobs[i].data.shape))
@@ -134,11 +142,19 @@ class BuiltLayer(OclLayer):
             ]
             given = {name: self._array_input(build, name) for name in self.given}
             made = self.build(build, bottoms, blobs, **given)
-            self._passes[wanted] = build.passes(made if isinstance(made, tuple) else (made,), wanted)
+            outputs = made if isinstance(made, tuple) else (made,)
+            self._passes[key] = build.passes(outputs, wanted, zeros=self.zeros)
             for name, array in build.constants.items():
                 value = array.flat[0] if array.size else 0
                 self._own[name, array.size] = buffer(self.constant(array.size, value))
-        return self._passes[wanted]
+        return self._passes[key]
+
+    def _widest(self) -> Passes:
+        """Return the passes with all gradients; without any if there are none, as the backward pass will say."""
+        try:
+            return self._built(self._all)
+        except ClgraftError:
+            return self._built(())
 
     def _array_input(self, build: Build, name: str) -> Tensor:
         array = getattr(self, name)
@@ -146,23 +162,26 @@ class BuiltLayer(OclLayer):
 
     def _forward(self) -> Steps:
         """Return the forward pass, after it is known what the backward pass reads."""
-        widest = self._built(self._all)
+        widest = self._widest()
         read = {name for node in widest.backward for name in node.reads}
         tops = [tensor.name for tensor in widest.outputs[len(self.results) :]]
         alone = self.keeps_tops and self.member is None
         shapes = [tensor.shape for tensor in widest.outputs[len(self.results) :]]
         self._kept = {j: self._array(f"kept{j}", shapes[j]) for j, name in enumerate(tops) if alone and name in read}
         self._saves = self.in_place and "bottom0" in read  # which the layer overwrites
+        forward = widest if self.phase == TRAIN else self._built(())
+        nodes, self._copies = forward.forward, False
         if self._saves:
             self._saved = self._array("saved", self._bottom_shapes[0])
-        forward = self._built(self._all if self.phase == TRAIN else ())
+            saving = copied_along(nodes, "bottom0", "saved")
+            nodes, self._copies = saving or nodes, saving is None
         places = self._places(forward)
+        if not self._copies:
+            places["bottom0"] = BOTTOM, 0, "data", core.OVERWRITE
         if self._kept and self.phase != TRAIN:
-            kept = self._places(forward)
-            for j in self._kept:
-                del kept[tops[j]]
-            self._again = self._made(forward.forward, kept)
-        self._steps[()] = self._made(forward.forward, places)
+            kept = {tops[j] for j in self._kept}
+            self._again = self._made(nodes, {name: place for name, place in places.items() if name not in kept})
+        self._steps[()] = self._made(nodes, places)
         return self._steps[()]
 
     def _backward(self, wanted: tuple) -> Steps:
@@ -197,16 +216,25 @@ class BuiltLayer(OclLayer):
     def _made(self, nodes: Sequence[Node], places: Mapping[str, tuple]) -> Steps:
         """Return a pass; values that are not in blobs get memory."""
         buffers: dict[str, core.Buffer] = {UNWANTED: SKIPPED}
-        outputs, count = self._built(self._all).outputs, len(self.results)
+        outputs, count = self._widest().outputs, len(self.results)
         kept = {tensor.name: name for tensor, name in zip(outputs, self.results)}
         kept.update({tensor.name: f"kept{j}" for j, tensor in enumerate(outputs[count:]) if j in self._kept})
         if self._saves:
             kept["bottom0"] = "saved"
+        nodes = [node for node in nodes if not self._stays(node, places)]
         for node in nodes:
             for argument, name in zip(node.problem.arguments(), node.arguments):
                 if name not in places and name not in buffers:
                     buffers[name] = self._memory(kept.get(name, name), argument)
         return Steps(nodes, places, buffers)
+
+    def _stays(self, node: Node, places: Mapping[str, tuple]) -> bool:
+        """Return whether a node copies a value to its own memory, that of a layer in place."""
+        if not (self.in_place and is_copy(node.problem)):
+            return False
+        homes = [places.get(name, ()) for name in node.arguments]
+        shared = all(home[:2] in ((BOTTOM, 0), (TOP, 0)) for home in homes)
+        return shared and len({home[2] for home in homes}) == 1
 
     def _memory(self, name: str, argument: Argument) -> core.Buffer:
         """Return the buffer of a value of the layer's own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,11 +49,3 @@ class OclDropout(BuiltLayer):
             self.key[:2] = halves[0] | halves[1] << 16, halves[2] | halves[3] << 16
         self.count += 1
         self.key[3] = self.count % WORD
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        if self.drops or not self.in_place:
-            super().compute(bottom, top)
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if self.drops or not self.in_place:
-            super().differentiate(top, propagate_down, bottom)

@@ -1,7 +1,7 @@
 """What all layers share: parameters, blobs, reshaping, work in place, and errors that are printed.
 
 Caffe calls `setup` once, `reshape` and `forward` for every batch, and `backward` when it learns. Here these four only
-check and prepare; a layer implements `configure`, `prepare`, `compute` and `differentiate`.
+check and prepare; a layer implements `configure` and `prepare`, and `built.BuiltLayer` `compute` and `differentiate`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class OclLayer:
         Whether the first top is the first bottom; False in a region, where each top is a value of its own.
     member : Member or None
         Its side of the region that it is in.
-    given, results, constants : tuple of str
-        Attributes that hold arrays which the host fills before a forward pass, reads after it, and never changes.
+    given, results : tuple of str
+        Attributes that hold arrays which the host fills before a forward pass, and reads after it.
     learned : bool
         Whether the solver may change the blobs.
     tells : bool
@@ -86,7 +86,6 @@ class OclLayer:
     may_be_in_place: ClassVar[bool] = True
     given: ClassVar[tuple] = ()
     results: ClassVar[tuple] = ()
-    constants: ClassVar[tuple] = ()
     learned: ClassVar[bool] = True
     tells: ClassVar[bool] = True
     real: Any = np.float32

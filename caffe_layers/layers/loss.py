@@ -11,9 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clgraft import core
 from clgraft.caffe_layers.layers.built import BuiltLayer
-from clgraft.caffe_layers.layers.layer import buffer
 from clgraft.caffe_layers.prototxt.marks import ELEMENTS, FORCED
 from clgraft.core.nn import losses
 from clgraft.core.nn.builder import Build, Tensor
@@ -32,6 +30,7 @@ class Loss(BuiltLayer):
 
     bottoms: ClassVar[tuple] = (2, 2)
     first_top: ClassVar[int] = 1
+    zeros: ClassVar[bool] = True
     may_be_in_place: ClassVar[bool] = False
 
     def read_loss(self, default: str) -> None:
@@ -59,16 +58,10 @@ class Loss(BuiltLayer):
         return self.weight(top) / self.normalizer
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        self.leave_labels(propagate_down, bottom)
-        super().differentiate(top, (propagate_down[0], False), bottom)
-
-    def leave_labels(self, propagate_down: Any, bottom: Any) -> None:
-        """Refuse a gradient of the labels, as Caffe does; where the whole net is forced to have gradients it is 0."""
-        if not propagate_down[1]:
-            return
-        self.expect(FORCED in self.param_str, "propagate_down for the labels", "none: labels have no gradient")
-        zero = self.context.plan(core.PointwiseProblem(((math.prod(self.shapes[1]),),), "y0 = 0;"))
-        zero.execute((buffer(bottom[1].data), buffer(bottom[1].diff)))
+        # as in Caffe; where the whole net is forced to have gradients theirs is 0
+        good = not propagate_down[1] or FORCED in self.param_str
+        self.expect(good, "propagate_down for the labels", "none: labels have no gradient")
+        super().differentiate(top, propagate_down, bottom)
 
 
 class OclSigmoidCrossEntropyLoss(Loss):

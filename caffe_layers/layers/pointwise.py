@@ -6,17 +6,20 @@ import json
 import re
 from typing import Any, ClassVar
 
-from clgraft.caffe_layers.layers import expression_plans
-from clgraft.caffe_layers.layers.layer import MANY, OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.layers.layer import MANY
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import without_marks
 from clgraft.core.errors import ProblemError
+from clgraft.core.nn import expressions
+from clgraft.core.nn.builder import Build
+from clgraft.core.nn.formulas import names_in
 
 OUTPUT = re.compile(r"\by(\d+)\s*=(?!=)")
 FIELDS = ("forward", "backward", "scalars", "name")
 
 
-class OclPointwise(OclLayer):
+class OclPointwise(BuiltLayer):
     """One expression per element over any number of bottoms, which broadcast by numpy's rules.
 
     `param_str` is JSON::
@@ -52,53 +55,19 @@ class OclPointwise(OclLayer):
         assigned = {int(number) for number in OUTPUT.findall(self.forward_text)}
         wanted = list(range(self.top_count))
         self.expect(sorted(assigned) == wanted, f"assignments to y of {sorted(assigned)}", f"{wanted}, one per top")
-        self.tops_named = [f"y{i}" for i in wanted]
+        named = names_in(self.backward_text)
+        self.stated = tuple(f"dx{i}" in named for i in range(self.bottom_count))
+        self.lost = sorted(f"x{i}" for i in range(self.bottom_count) if f"x{i}" in named)
 
-    def prepare(self, shapes: list) -> list:
-        self.inputs = {f"x{i}": shape for i, shape in enumerate(shapes)}
-        self.backward_plans: dict = {}
-        outputs = dict.fromkeys(self.tops_named)
-        self.forward_plan = self.plan(self.forward_text, self.inputs, outputs)
-        self.common = self.forward_plan.plan.problem.common_shape
-        return [self.common] * len(outputs)
-
-    def plan(self, text: str, inputs: dict, outputs: dict) -> expression_plans.ExpressionPlan:
-        """Plan a text with the scalars that it uses."""
-        names = [name for name in self.scalars if name in expression_plans.names_in(text)]
-        return expression_plans.make(self.context, text, inputs, outputs, names)
-
-    def run(self, planned: expression_plans.ExpressionPlan, buffers: dict) -> None:
-        """Run a plan with its scalars."""
-        planned.run(buffers, [self.scalars[name] for name in planned.plan.scalars])
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        buffers = {f"x{i}": buffer(bottom[i].data) for i in range(self.bottom_count)}
-        buffers.update({name: buffer(top[i].data) for i, name in enumerate(self.tops_named)})
-        self.run(self.forward_plan, buffers)
+    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+        backward = "" if self.in_place and self.lost else self.backward_text
+        return expressions.with_own_gradient(build, self.forward_text, backward, bottoms, self.top_count, self.scalars)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        wanted = tuple(i for i in range(self.bottom_count) if propagate_down[i])
-        if not wanted:
-            return
-        if wanted not in self.backward_plans:
-            self.backward_plans[wanted] = self.plan_backward(wanted)
-        buffers = {f"dx{i}": buffer(bottom[i].diff) for i in wanted}
-        for i in range(self.bottom_count):
-            buffers[f"x{i}"] = buffer(bottom[i].data)
-        for i in range(self.top_count):
-            buffers[f"y{i}"], buffers[f"dy{i}"] = buffer(top[i].data), buffer(top[i].diff)
-        self.run(self.backward_plans[wanted], buffers)
-
-    def plan_backward(self, wanted: tuple) -> expression_plans.ExpressionPlan:
-        """Plan the gradients of some of the bottoms."""
-        names = expression_plans.names_in(self.backward_text)
-        for i in wanted:
-            expected = f"an assignment to dx{i}: the net learns through it"
-            self.expect(f"dx{i}" in names, f"backward {self.backward_text!r}", expected)
-        lost = sorted(names & set(self.inputs)) if self.in_place else []
-        self.expect(not lost, f"a layer in place whose backward reads {lost}", "only y and dy: x is overwritten")
-        inputs = dict(self.inputs)
-        for i in range(self.top_count):
-            inputs[f"y{i}"] = inputs[f"dy{i}"] = self.common
-        outputs = {f"dx{i}": None if self.inputs[f"x{i}"] == self.common else self.inputs[f"x{i}"] for i in wanted}
-        return self.plan(self.backward_text, inputs, outputs)
+        for i, is_stated in enumerate(self.stated):
+            if propagate_down[i] and not is_stated:
+                expected = f"an assignment to dx{i}: the net learns through it"
+                self.expect(False, f"backward {self.backward_text!r}", expected)
+        lost = self.in_place and self.lost and any(propagate_down[i] for i in range(self.bottom_count))
+        self.expect(not lost, f"a layer in place whose backward reads {self.lost}", "only y and dy: x is overwritten")
+        super().differentiate(top, propagate_down, bottom)

@@ -178,8 +178,7 @@ class RegionProgram:
             self._fetch[address] = lambda name=name: getattr(layer, name)
             if name in layer.results:
                 results.add(address)
-        own = [getattr(layer, name) for name in layer.constants]
-        for array in (*own, *layer.__dict__.get("filled", {}).values()):
+        for array in layer.__dict__.get("filled", {}).values():
             constants[array.__array_interface__["data"][0]] = array
 
     def _pass(self, wanted: Wanted) -> _Pass:
@@ -248,7 +247,7 @@ class RegionProgram:
         for j, diff in enumerate(found):
             if diff is None:
                 found[j] = Memory(tops[j].shape)
-                zero = core.PointwiseProblem((found[j].shape,), "y0 = 0;")
+                zero = core.PointwiseProblem.zeros(found[j].shape)
                 self.region.recorder.plan(zero).execute((buffer(tops[j]), buffer(found[j])))
         return found
 

@@ -313,7 +313,7 @@ class BackwardNodes:
     def _zeros(self, name: str, node: Node | None = None) -> str:
         shape, dtype = self._shape(name, node)
         result = self.fresh(gradient_name(name))
-        self.backward.append(Node(PointwiseProblem((shape,), "y0 = 0;", dtype=dtype), (name, result)))
+        self.backward.append(Node(PointwiseProblem.zeros(shape, dtype), (name, result)))
         return result
 
     def _copy(self, name: str, source: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from clgraft.core.graph.structure import Node, Some, Value, fresh
 from clgraft.core.operators.cast import CastProblem
@@ -15,6 +16,28 @@ def identity(value: Value) -> Problem:
     if value.dtype in DTYPES:
         return PointwiseProblem((value.shape,), "y0 = x0;", dtype=value.dtype)
     return CastProblem(value.size, value.dtype, value.dtype)
+
+
+def is_copy(problem: Problem) -> bool:
+    """Return whether a problem is an `identity`."""
+    if not isinstance(problem, (CastProblem, PointwiseProblem)):
+        return False
+    read = problem.arguments()[0]
+    return problem == identity(Value("", read.shape, read.dtype))
+
+
+def copied_along(nodes: Sequence[Node], name: str, copy: str) -> tuple[Node, ...] | None:
+    """Return nodes of which one that reads a value writes it to another one, too; None if none of them can."""
+    for i, node in enumerate(nodes):
+        problem = node.problem
+        if not isinstance(problem, PointwiseProblem) or problem.alpha or problem.beta or name not in node.reads:
+            continue
+        place, count = node.reads.index(name), problem.assignments.outputs
+        if problem.inputs[place] == problem.common_shape:
+            text = f"{problem.expression.rstrip('; ')}; y{count} = x{place};"
+            both = replace(node, problem=replace(problem, expression=text), arguments=(*node.arguments, copy))
+            return (*nodes[:i], both, *nodes[i + 1 :])
+    return None
 
 
 def names_of_copies(graph: Some) -> dict[str, str]:

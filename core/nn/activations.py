@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.element_functions import SELECT, SLOPE_GRADIENTS, find
-from clgraft.core.nn.formulas import renamed, split
+from clgraft.core.nn.element_functions import FACTOR, SELECT, SLOPE_GRADIENTS, Function, find
+from clgraft.core.nn.elementwise import Combination, combined
+from clgraft.core.nn.expressions import evaluated
+from clgraft.core.nn.formulas import assigned, renamed, split
 from clgraft.core.operators.dropout import DropoutProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 
@@ -102,6 +105,25 @@ def activated(build: Build, x: Tensor, name: str, scalars: Sequence[float] = ())
     return y
 
 
+def applied(build: Build, x: Tensor, function: Function, way: str = FACTOR) -> Tensor:
+    """Return a function of every element, whose gradient is by one of `element_functions.WAYS`.
+
+    Where y takes the memory of x and may stand for it, the gradient reads y: nobody has to keep x.
+    """
+    first, flat = build.here, build.reshape(x, (x.size,))
+    (y,) = evaluated(build, assigned("y", function.value), {"x": flat}, {"y": None}, function.scalars)
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        stands = build.overwritten == x.name and way in function.y_for_x
+        known = {"x": y if stands else flat, "y": y, "dy": dy}
+        return evaluated(build, assigned("dx", function.gradient(way)), known, {"dx": None}, function.scalars)
+
+    build.state_gradient(first, (x,), (y,), gradient)
+    return build.reshape(y, x.shape)
+
+
 def prelu(build: Build, x: Tensor, slope: Tensor, axis: int = 1) -> Tensor:
     """Return a rectifier with learned slopes: one for each place of an axis, one for all, or one for each element."""
     each = slope.shape == x.shape  # a slope for each element is one for each place of a vector
@@ -119,6 +141,18 @@ def prelu(build: Build, x: Tensor, slope: Tensor, axis: int = 1) -> Tensor:
 
     build.state_gradient(first, (x, slope), (y,), gradient)
     return build.reshape(y, x.shape)
+
+
+def prelu_along(build: Build, x: Tensor, slope: Tensor, axis: int, way: str) -> Tensor:
+    """Return a rectifier with a learned slope for each place of an axis, or one for all.
+
+    One problem computes the gradients that are wanted, by one of the ways of `SLOPE_GRADIENTS`.
+    """
+    rectifier = find("leaky_relu")
+    gradients = {"x": rectifier.gradient(way), "slope": SLOPE_GRADIENTS[way]}
+    view = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
+    values = {"x": build.reshape(x, view), "slope": build.reshape(slope, (1, slope.size, 1))}
+    return build.reshape(combined(build, Combination(rectifier.value, gradients), values), x.shape)
 
 
 def random_slopes(build: Build, x: Tensor, key: Tensor, bounds: tuple[float, float]) -> Tensor:

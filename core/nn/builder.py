@@ -55,6 +55,8 @@ class Build:
         What gets the nodes; in a stated gradient, the nodes of the backward pass.
     training : bool
         Whether the pass is one of training.
+    overwritten : str
+        The input whose memory the first output takes, if any: where both serve, gradients read that output.
 
     Attributes
     ----------
@@ -62,9 +64,9 @@ class Build:
         Inputs of the graph that never change.
     """
 
-    def __init__(self, graph: Any = None, *, training: bool = False) -> None:
+    def __init__(self, graph: Any = None, *, training: bool = False, overwritten: str = "") -> None:
         self.graph = GraphBuilder() if graph is None else graph
-        self.training = training
+        self.training, self.overwritten = training, overwritten
         self.constants: dict[str, np.ndarray] = {}
         self._stated: list[StatedGradient] = []
         self._after: set[int] = set()  # numbers of the nodes that run after the backward pass
@@ -167,7 +169,7 @@ class Build:
 
         def names(nodes: Any, coming: tuple[str, ...], wanted: tuple[bool, ...]) -> Sequence[str]:
             given = tuple(replace(y, name=name) if name else None for y, name in zip(outputs, coming))
-            found = backward(Build(nodes, training=self.training), given, wanted)
+            found = backward(Build(nodes, training=self.training, overwritten=self.overwritten), given, wanted)
             return tuple("" if one is None else one.name for one in found)
 
         read, written = (tuple(tensor.name for tensor in one) for one in (inputs, outputs))

@@ -5,11 +5,13 @@ Formulas are those of `formulas`: a value of ``a`` and ``b``, or of ``x0``, ``x1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.expressions import evaluated
 from clgraft.core.nn.formulas import assigned, names_in, renamed
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.operators.pointwise.problem import broadcast_shape
@@ -398,3 +400,52 @@ def _gradients(
     unwanted = [f"y{i}" for i, asked in enumerate(wanted) if not asked]
     found = build.add(problem, dy, *read, unwanted=unwanted)
     return tuple(one if asked else None for one, asked in zip(found, wanted))
+
+
+def combined(build: Build, combination: Combination, values: Mapping[str, Tensor]) -> Tensor:
+    """Return a combination of values that broadcast; one problem computes the gradients that are wanted.
+
+    Parameters
+    ----------
+    values : mapping of str to Tensor
+        By the combination's names. Gradients are summed over the axes along which they are broadcast.
+    """
+    first = build.here
+    (y,) = evaluated(build, combination.forward, values, {"y": None})
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        asked = {name for name, one in zip(values, wanted) if one}
+        found = {name: dy for name in asked if _passes(build, combination, name, values[name])}
+        names = [name for name in combination.gradients if name in asked and name not in found]
+        if names:
+            shapes = {f"d{name}": None if values[name].shape == y.shape else values[name].shape for name in names}
+            text = combination.backward(names)
+            found.update(zip(names, evaluated(build, text, {**values, "dy": dy}, shapes)))
+        return tuple(found.get(name) for name in values)
+
+    build.state_gradient(first, tuple(values.values()), (y,), gradient)
+    return y
+
+
+def _passes(build: Build, combination: Combination, name: str, x: Tensor) -> bool:
+    """Return whether the gradient of a value is dy, and in its memory."""
+    return x.name == build.overwritten and combination.gradients[name] == "dy"
+
+
+def combined_alike(build: Build, combination: Combination, values: Sequence[Tensor]) -> Tensor:
+    """Return a combination of x0, x1, ..., which have one shape."""
+    flat = {f"x{i}": build.reshape(x, (x.size,)) for i, x in enumerate(values)}
+    return build.reshape(combined(build, combination, flat), values[0].shape)
+
+
+def scaled(build: Build, x: Tensor, factor: Tensor | None, term: Tensor | None, axis: int) -> Tensor:
+    """Return x times a factor, plus a term; both lie along the axes from `axis` on, and one of them may be missing."""
+    vectors = {name: vector for name, vector in (("g", factor), ("b", term)) if vector is not None}
+    shape = next(iter(vectors.values())).shape
+    end, size = axis + len(shape), math.prod(shape)
+    view = (math.prod(x.shape[:axis]), size, math.prod(x.shape[end:]))
+    along = {name: build.reshape(vector, (1, size, 1)) for name, vector in vectors.items()}
+    combination = shifted() if factor is None else affine(term is not None)
+    return build.reshape(combined(build, combination, {"x": build.reshape(x, view), **along}), x.shape)

@@ -159,9 +159,9 @@ def update_averages(
     build.add(problem, normed.mean, normed.variance, *moving, scalars=scalars)
 
 
-def unbiased(count: int) -> float:
-    """Return what makes the biased variance of so many values an unbiased one; not a number for a single value."""
-    return count / (count - 1) if count > 1 else math.nan
+def unbiased(count: int, single: float = math.nan) -> float:
+    """Return what makes the biased variance of so many values an unbiased one; `single` for a single value."""
+    return count / (count - 1) if count > 1 else single
 
 
 def moved_average(build: Build, moving: Tensor, value: Tensor, *, keep: float, add: float) -> Tensor:

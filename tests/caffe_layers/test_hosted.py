@@ -103,3 +103,31 @@ def test_batch_norm_asks_for_nothing_while_it_runs(program, fields):
 def test_a_question_that_is_none_is_an_error():
     with pytest.raises(ValueError, match=r"\[caffe\] got question 'sing', expected"):
         ask("sing 1")
+
+
+def test_the_term_after_a_factor_from_a_bottom_learns(program):
+    program.set_up("name: 'scale' type: 'Scale' scale_param { bias_term: true }", "[2,3,4]", "[3]")
+    assert [line.split()[:2] for line in program.described] == [["blob", "[3]"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: 'd' type: 'Dropout' dropout_param { dropout_ratio: 0 }", "name: 'b' type: 'Bias' param { lr_mult: 0 }"],
+)
+def test_what_stays_in_place_is_not_moved(program, text):
+    runs = []
+    for in_place in "10":
+        number = program.set_up(text, "[2,3,4]")
+        ask(f"reshape {number} {in_place} [2,3,4]")
+        both = [ask(f"forward {number}"), ask(f"backward {number} 1 0")]
+        runs.append([sum(line.startswith("run ") for line in lines) for lines in both])
+    assert runs == ([[0, 0], [1, 1]] if "Dropout" in text else [[1, 0], [1, 1]])
+
+
+def test_what_is_overwritten_is_kept_by_the_problem_that_reads_it(program):
+    """In place, Power's one problem also writes what its gradient reads; a ReLU's gradient reads the result."""
+    for text, outputs in (("type: 'Power' power_param { power: 2 }", 2), ("type: 'ReLU'", 1)):
+        number = program.set_up(f"name: 'p' {text}", "[2,3,4]")
+        ask(f"reshape {number} 1 [2,3,4]")
+        (run,) = (line for line in ask(f"forward {number}") if line.startswith("run "))
+        assert int(run.split()[1]) == 1 + outputs and ("s0" in run.split()) == (outputs == 2)

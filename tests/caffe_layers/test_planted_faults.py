@@ -12,7 +12,6 @@ caffe = pytest.importorskip("caffe")
 from clgraft import core
 from clgraft.caffe_layers.layers import (
     activation,
-    affine,
     batch_norm,
     built,
     convolution,
@@ -54,9 +53,9 @@ def without_factor(self, begin=batch_norm.OclBatchNorm.begin):
 
 
 def from_what_stands_there(self, top, propagate_down, bottom, differentiate=activation.OclPReLU.differentiate):
-    self.in_place = False
+    self._saves = False
     differentiate(self, top, propagate_down, bottom)
-    self.in_place = True
+    self._saves = True
 
 
 def crossed_parts(build, x, axis, extents, split=shapes.split):
@@ -110,9 +109,9 @@ FAULTS = {
         {"data": TIES},
     ),
     "a factor's gradient that is overwritten": (
-        affine,
-        "gradient",
-        lambda blob, learned: buffer(blob.diff),
+        built,
+        "buffer",
+        overwrites,
         ("Scale", "scale_param { bias_term: true }", {"x": SHAPE}),
         {},
     ),

@@ -89,6 +89,11 @@ class PointwiseProblem(Problem):
         text = "y0 = " + " + ".join(f"x{i}" for i in range(count)) + ";"
         return cls((tuple(shape),) * count, text, dtype=dtype)
 
+    @classmethod
+    def zeros(cls, shape: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
+        """Return zeros in the shape of the array that is read."""
+        return cls((tuple(shape),), "y0 = 0;", dtype=dtype)
+
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)

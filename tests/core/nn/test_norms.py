@@ -157,7 +157,7 @@ def test_averages_of_statistics():
     np.testing.assert_allclose(values[names[1]], expected)
     np.testing.assert_allclose(values[names[2]], 0.8 * before["var"] + 0.2 * wide.var(0, ddof=1))
     np.testing.assert_allclose(values[names[3]], expected)
-    assert math.isnan(norms.unbiased(1))
+    assert math.isnan(norms.unbiased(1)) and norms.unbiased(1, single=1.0) == 1
 
 
 @pytest.mark.parametrize("eps", [1e-3, None])
