@@ -101,9 +101,10 @@ class BuiltLayer(OclLayer):
         self._steps: dict[tuple, Steps] = {}
         self._passes: dict[tuple, Passes] = {}  # what is wanted, and whether in place -> the passes
         self._bottom_shapes = shapes
-        self._all = tuple(f"bottom{i}" for i in range(len(shapes)))
-        if self.learned:
-            self._all += tuple(f"blob{i}" for i in range(len(self.blobs)) if i not in self.changed)
+        self._bottom_names = tuple(f"bottom{i}" for i in range(len(shapes)))
+        numbers = range(len(self.blobs)) if self.learned else ()
+        self._blob_names = [(i, f"blob{i}") for i in numbers if i not in self.changed]
+        self._all = (*self._bottom_names, *(name for _, name in self._blob_names))
         found = self._widest() if self.phase == TRAIN else self._built(())
         return [tensor.shape for tensor in found.outputs[len(self.results) :]]
 
@@ -117,17 +118,15 @@ class BuiltLayer(OclLayer):
                 self.copy(array, top[j].data)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        wanted = tuple(f"bottom{i}" for i in range(len(propagate_down)) if propagate_down[i])
-        wanted += tuple(name for name in self._all if name.startswith("blob") and self.learns(int(name[4:])))
+        wanted = tuple([name for i, name in enumerate(self._bottom_names) if propagate_down[i]])
+        if self._blob_names:
+            wanted += tuple([name for i, name in self._blob_names if self.learns(i)])
         if not wanted:
             return
-        if wanted not in self._steps:
-            if () not in self._steps:  # a layer without any value
-                self._forward()
-            self._steps[wanted] = self._backward(wanted)
+        steps = self._steps.get(wanted) or self._backward(wanted)
         if self._kept and self.phase != TRAIN:  # a net for predictions is rarely differentiated: it keeps nothing
             self._again.run(self, bottom, top)
-        self._steps[wanted].run(self, bottom, top)
+        steps.run(self, bottom, top)
 
     def _built(self, wanted: tuple) -> Passes:
         """Return the passes with some gradients; values have the same names in all of them."""
@@ -186,11 +185,14 @@ class BuiltLayer(OclLayer):
 
     def _backward(self, wanted: tuple) -> Steps:
         """Return the backward pass for some gradients."""
+        if () not in self._steps:  # a layer without any value
+            self._forward()
         found = self._built(wanted)
         places = self._places(found)
         for j in self._kept:
             del places[found.outputs[len(self.results) + j].name]
-        return self._made(found.backward, places)
+        self._steps[wanted] = self._made(found.backward, places)
+        return self._steps[wanted]
 
     def _places(self, found: Passes) -> dict:
         """Return which values are in Caffe's blobs."""

@@ -42,7 +42,7 @@ def shifted_pad(self, shape, problem=convolution.OclConvolution.problem):
 
 
 def first_bottom_only(self, top, propagate_down, bottom, differentiate=convolution.OclConvolution.differentiate):
-    differentiate(self, top, propagate_down[:1], bottom)
+    differentiate(self, top, (propagate_down[0], False), bottom)
 
 
 def without_factor(self, begin=batch_norm.OclBatchNorm.begin):
