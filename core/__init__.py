@@ -1,7 +1,15 @@
 """The core of clgraft: problems, plans and contexts, without any framework."""
 
 from clgraft.core import abi, tuning
-from clgraft.core.errors import ArgumentError, BuildError, ClgraftError, DeviceError, ExecutionError, ProblemError
+from clgraft.core.errors import (
+    ArgumentError,
+    BuildError,
+    ClgraftError,
+    DeviceError,
+    ExecutionError,
+    ProblemError,
+    SelectionError,
+)
 from clgraft.core.graph import CompiledGraph, hand_over_text
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.conv import ConvProblem
@@ -59,6 +67,7 @@ __all__ = [
     "ProblemError",
     "Reduction",
     "RepeatProblem",
+    "SelectionError",
     "SeparableProblem",
     "SliceProblem",
     "SoftmaxProblem",

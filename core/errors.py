@@ -1,6 +1,9 @@
-"""Every error that clgraft raises, under one base class."""
+"""Every error that clgraft raises, under one base class, and the words that one names for a misspelled one."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class ClgraftError(Exception):
@@ -19,6 +22,10 @@ class DeviceError(ClgraftError, ValueError):
     """A device selector that matches no device, or a runtime that is unusable."""
 
 
+class SelectionError(ClgraftError, ValueError):
+    """A choice of a model's operators that matches none of them."""
+
+
 class BuildError(ClgraftError, RuntimeError):
     """A kernel that the device's compiler refused; the text holds its log."""
 
@@ -33,3 +40,20 @@ class ExecutionError(ClgraftError, RuntimeError):
 
 class Declined(Exception):
     """Raised by an implementation that does not serve a problem; the text is the reason."""
+
+
+def nearest(word: str, known: Iterable[str], most: int = 3, likeness: float = 0.6) -> list[str]:
+    """Return the known words that are spelled most like a word, in any case, the nearest first; empty if none is.
+
+    A likeness of 1 is that of words that differ in nothing but the case.
+    """
+    spelled: dict[str, str] = {}
+    for name in known:
+        spelled.setdefault(name.lower(), name)
+    return [spelled[name] for name in get_close_matches(word.lower(), spelled, n=most, cutoff=likeness)]
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the known words nearest to a wrong one; empty if none is near."""
+    found = nearest(word, known)
+    return f"; nearest: {', '.join(found)}" if found else ""

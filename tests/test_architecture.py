@@ -40,6 +40,7 @@ NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capab
 ALLOWED = {
     **{leaf: set() for leaf in LEAVES},
     "core.files": {"core.errors"},
+    "core.selection": {"core.errors"},
     "core.settings": {"core.errors"},
     "core.abi": set(),
     "core.problem": {"core.errors"},

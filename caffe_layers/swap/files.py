@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote, schema
-from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
+from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_chosen, swap_layers, unknown_notes
 from clgraft.caffe_layers.swap.report import Report
-from clgraft.caffe_layers.swap.rules import Choice, SwapError
+from clgraft.caffe_layers.swap.rules import SwapError, choose
 from clgraft.caffe_layers.swap.storage import read_text, write_files
 from clgraft.core.files import is_stream
+from clgraft.core.selection import Selection
 
 _NET_ONLY = {"name", "layer", "layers", "input", "input_shape", "input_dim", "force_backward", "state"}
 _NETS = ("net", "train_net", "test_net")
@@ -23,15 +24,13 @@ _INLINE = ("net_param", "train_net_param", "test_net_param")
 _OF_TRAINING = (("train_net_param", "train_net", "net_param", "net"), "train_state")
 _OF_TESTING = (("test_net_param", "test_net", "net_param", "net"), "test_state")
 _WAS = re.compile(r"""  # clgraft was ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")
-_UNMATCHED = ("no layer matches ", "no blob matches ")
+_UNMATCHED = "no blob matches "
 
 
 class _Chosen(NamedTuple):
-    """What the user chose, as `swap_net` takes it."""
+    """What the user chose, as `swap_chosen` takes it."""
 
-    types: Iterable[str] | None
-    names: Iterable[str] | None
-    exclude: Iterable[str] | None
+    selection: Selection
     regions: bool
     keep: Sequence[str]
     native: bool
@@ -114,16 +113,19 @@ def swap_file(
     ------
     PrototxtError, SwapError
         When a file is missing, is no prototxt, or would be overwritten; names file, line and column.
+    SelectionError
+        When types or names match no layer of any net.
     """
     source, target = Path(source), Path(target)
     kept = [keep] if isinstance(keep, str) else list(keep)
-    chosen = _Chosen(types, names, exclude, regions, kept, native)
+    chosen = _Chosen(choose(types, names, exclude), regions, kept, native)
     text = read_text(source)
     with naming(source):
         solver = is_solver(text)
     if not solver:
         with naming(source):
-            new, report = swap_net(text, **chosen._asdict())
+            new, report = swap_chosen(text, *chosen)
+        report.notes += chosen.selection.notes(report.seen, report.before)
         report.source, report.target = str(source), str(target)
         write_files({target: new}, {source}, force)
         return [report]
@@ -162,7 +164,6 @@ def _swap_solver(
         raise SwapError(
             f"[swap] got the solver {source} and {target}, expected a file: its nets are written next to it"
         )
-    choice = Choice(chosen.types, chosen.names, chosen.exclude)
     with naming(source):
         document = Document(text)
         unknown = check(document, schema.descriptor("SolverParameter"))
@@ -193,8 +194,8 @@ def _swap_solver(
             with naming(native):
                 if is_solver(net):
                     raise PrototxtError("got a solver, expected a net")
-                new, report = swap_net(net, **chosen._asdict())
-            # a name may belong to one of several nets: say so only if none has it
+                new, report = swap_chosen(net, *chosen)
+            # a blob may belong to one of several nets: say so only if none has it
             missed.append({note for note in report.notes if note.startswith(_UNMATCHED)})
             report.source, report.target = str(native), str(moved[native])
             reports.append(report)
@@ -207,16 +208,16 @@ def _swap_solver(
             raise SwapError(f"[swap] {source}: line {line}: got a net of the older form in a solver, expected layer")
         report = Report(source=f"{source}: net in line {line}", target=str(target))
         keep = chosen.keep if chosen.regions else None
-        swap_layers(document, message, choice, edits, report, unknown, (), keep, chosen.native)
-        missed.append({f"no layer matches {pattern}" for pattern in choice.unused})
-        missed[-1] |= {note for note in report.notes if note.startswith(_UNMATCHED)}
-        report.notes += missed[-1].difference(report.notes)
+        swap_layers(document, message, chosen.selection, edits, report, unknown, (), keep, chosen.native)
+        missed.append({note for note in report.notes if note.startswith(_UNMATCHED)})
         reports.append(report)
     if not reports:
         raise SwapError(f"[swap] got {source}, which is neither a net nor a solver that names one")
     for report in reports:
         report.notes = [note for note in report.notes if note not in set.union(*missed)]
-    reports[-1].notes += sorted(set.intersection(*missed)) + unknown_notes(document, unknown) + notes
+    seen = [layer for report in reports for layer in report.seen]
+    unmatched = chosen.selection.notes(seen, sum(report.before for report in reports))  # of all nets together
+    reports[-1].notes += sorted(set.intersection(*missed)) + unmatched + unknown_notes(document, unknown) + notes
     outputs[target] = edits.apply()
     write_files(outputs, inputs, force)
     return reports

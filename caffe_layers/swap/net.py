@@ -17,8 +17,11 @@ from clgraft.caffe_layers.swap.layer import (
 )
 from clgraft.caffe_layers.swap.regions import Item, form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
-from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Choice, Rule, rule_for
+from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Rule, choose, rule_for
 from clgraft.caffe_layers.swap.upgrade import upgrade
+from clgraft.core.selection import Selection, already
+
+OURS_ALREADY = "already OpenCL"
 
 
 def swap_net(
@@ -62,17 +65,28 @@ def swap_net(
         When the text is not a net; names line and column.
     SwapError
         When a chosen type has no counterpart.
+    SelectionError
+        When types or names match no layer; names the nearest that there are.
     """
-    choice = Choice(types, names, exclude)
+    selection = choose(types, names, exclude)
+    kept = [keep] if isinstance(keep, str) else list(keep)
+    new, report = swap_chosen(text, selection, regions, kept, native)
+    report.notes += selection.notes(report.seen, report.before)
+    return new, report
+
+
+def swap_chosen(
+    text: str, selection: Selection, regions: bool, keep: Sequence[str], native: bool
+) -> tuple[str, Report]:
+    """Do what `swap_net` does; the caller looks at patterns that match no layer."""
     upgraded = upgrade(text)
     text = upgraded.text
     document = Document(text)
     unknown = check(document, schema.descriptor("NetParameter"))
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
-    kept = ([keep] if isinstance(keep, str) else list(keep)) if regions else None
-    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines, kept, native)
-    report.notes += [f"no layer matches {pattern}" for pattern in choice.unused]
+    kept = keep if regions else None
+    swap_layers(document, document.root, selection, edits, report, unknown, upgraded.lines, kept, native)
     report.notes += unknown_notes(document, unknown)
     return edits.apply(), report
 
@@ -80,7 +94,7 @@ def swap_net(
 def swap_layers(
     document: Document,
     net: Message,
-    choice: Choice,
+    selection: Selection,
     edits: Edits,
     report: Report,
     unknown: Sequence[Unknown],
@@ -107,12 +121,12 @@ def swap_layers(
         line = lines[index] if lines else document.place(layer.start)[0]
         rule = rule_for(layer, keep is not None)
         if kind in OURS:
-            reason = "already OpenCL"
+            reason = OURS_ALREADY
         elif kind == "Python":
             ours = any(holder.text("module") == MODULE for holder in layer.messages("python_param"))
-            reason = "already OpenCL" if ours else "a Python layer of the user's"
+            reason = OURS_ALREADY if ours else "a Python layer of the user's"
         else:
-            reason = choice.refusal(name, kind)
+            reason = selection.refusal(name, kind)
             if rule is None:
                 reason = NO_COUNTERPART
             elif not reason:
@@ -120,6 +134,11 @@ def swap_layers(
             if not reason and rule is not None:
                 reason = swap_layer(document, layer, rule, Edits(document.text))  # only to learn whether it can be
         rows.append((layer, rule, Row(name, kind, line, rule.layer if rule and not reason else "", reason)))
+    # a user's own expression is no swap
+    before = sum(row.reason == OURS_ALREADY and expression_of(layer) is None for layer, _, row in rows)
+    if before:
+        report.before += before
+        report.notes.append(f"{already(before, 'layer')}; clgraft swap --back restores Caffe's own")
     marks: Sequence[dict] = [{} for _ in rows]
     if keep is not None:
         forced = net.text("force_backward") in TRUE

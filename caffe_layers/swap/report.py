@@ -34,6 +34,8 @@ class Report:
         Files read and written, where there were any.
     regions : list of Region
         Layers that run as one graph.
+    before : int
+        How many layers were clgraft's already.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -41,6 +43,7 @@ class Report:
     source: str = ""
     target: str = ""
     regions: list[Region] = field(default_factory=list)
+    before: int = 0
 
     @property
     def swapped(self) -> list[Row]:
@@ -51,6 +54,11 @@ class Report:
     def left(self) -> list[Row]:
         """Layers that were left alone."""
         return [row for row in self.rows if not row.became]
+
+    @property
+    def seen(self) -> list[tuple[str, str]]:
+        """Name and type of every layer."""
+        return [(row.name, row.kind) for row in self.rows]
 
     def __repr__(self) -> str:
         return f"Report({': '.join(filter(None, [self._files, self._summary]))})"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clgraft.caffe_layers.prototxt import Message
-from clgraft.core.errors import ClgraftError
+from clgraft.core.errors import ClgraftError, hint
+from clgraft.core.selection import Selection
 
 MODULE = "clgraft.caffe_layers"
 
@@ -97,8 +97,12 @@ def rule_for(layer: Message, views: bool = False) -> Rule | None:
     return RULES.get(kind) or (VIEWS.get(kind) if views else None)
 
 
-class Choice:
-    """The layers that the user chose.
+def choose(
+    types: Iterable[str] | None = None,
+    names: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
+) -> Selection:
+    """Return the user's choice of layers.
 
     Parameters
     ----------
@@ -114,49 +118,9 @@ class Choice:
     SwapError
         When a type has no counterpart.
     """
-
-    def __init__(
-        self,
-        types: Iterable[str] | None = None,
-        names: Iterable[str] | None = None,
-        exclude: Iterable[str] | None = None,
-    ) -> None:
-        known = {kind.lower(): kind for kind in RULES}
-        self.types: set[str] | None = None
-        if types is not None:
-            self.types = set()
-            for kind in _listed(types):
-                if kind.lower() not in known:
-                    raise SwapError(f"[swap] got type {kind}, expected one of {', '.join(RULES)}")
-                self.types.add(known[kind.lower()])
-        self.names = None if names is None else _listed(names)
-        self.exclude = _listed(exclude or ())
-        self._unused = set(self.names or ()) | set(self.exclude)
-
-    def refusal(self, name: str, kind: str) -> str:
-        """Return why a layer is left alone, empty if it is chosen."""
-        excluded = [pattern for pattern in self.exclude if _matches(name, pattern) or kind.lower() == pattern.lower()]
-        self._unused.difference_update(excluded)
-        named = [pattern for pattern in self.names or () if _matches(name, pattern)]
-        self._unused.difference_update(named)
-        if excluded:
-            return f"excluded by {excluded[0]}"
-        if self.names is not None and not named:
-            return "name not chosen"
-        if self.types is not None and kind not in self.types:
-            return "type not chosen"
-        return ""
-
-    @property
-    def unused(self) -> list[str]:
-        """Names and patterns that have matched no layer so far."""
-        return sorted(self._unused)
-
-
-def _listed(values: Iterable[str]) -> Sequence[str]:
-    return [values] if isinstance(values, str) else list(values)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    # the name as it stands first: names of layers may hold the characters of patterns
-    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+    chosen = Selection(types, names, exclude, noun="layer")
+    known = {kind.lower() for kind in RULES}
+    for kind in chosen.types or ():
+        if kind.lower() not in known:
+            raise SwapError(f"[swap] got type {kind}, expected one of {', '.join(RULES)}{hint(kind, RULES)}")
+    return chosen

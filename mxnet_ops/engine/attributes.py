@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clgraft.core import ProblemError
+from clgraft.core.errors import hint, nearest
 
 TRUE = ("True", "true", "1")
 FALSE = ("False", "false", "0")
@@ -34,6 +35,15 @@ class Attributes:
         """Return the error of an attribute that does not fit."""
         return ProblemError(f"[{self.op_type}] got {name} {got}, expected {expected}")
 
+    def _wrong(self, name: str, got: Any, expected: str) -> ProblemError:
+        """Return the error of an attribute that has to be given; one that looks like its misspelling is named."""
+        near = nearest(name, self._left, 1, likeness=0.75) if got is None else []
+        if near:
+            return ProblemError(
+                f"[{self.op_type}] got attribute {near[0]!r} and no {name}, expected {name}: {expected}"
+            )
+        return self.error(name, "nothing" if got is None else got, expected)
+
     def _take(self, name: str) -> str | None:
         self._known.append(name)
         text = self._left.pop(name, None)
@@ -53,7 +63,7 @@ class Attributes:
         text = self._take(name)
         if text is None:
             if default is None:
-                raise self.error(name, "nothing", "a text")
+                raise self._wrong(name, None, "a text")
             return default
         return text
 
@@ -64,7 +74,7 @@ class Attributes:
         if text is None and default is not None:
             return default
         if text not in options:
-            raise self.error(name, "nothing" if text is None else repr(text), f"one of {options}")
+            raise self._wrong(name, None if text is None else repr(text), f"one of {options}")
         return text
 
     def flag(self, name: str, default: bool) -> bool:
@@ -83,7 +93,7 @@ class Attributes:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= LARGEST:
-            raise self.error(name, "nothing" if value is None else value, expected)
+            raise self._wrong(name, value, expected)
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
@@ -94,7 +104,7 @@ class Attributes:
         try:
             return float(text if text is not None else "nothing")
         except ValueError:
-            raise self.error(name, text or "nothing", "a number") from None
+            raise self._wrong(name, text or None, "a number") from None
 
     def sizes(self, name: str, default: tuple[int, ...] | None = None, low: int = 0) -> tuple[int, ...]:
         """Read a tuple of whole numbers; a single number is a tuple of one. Without a default it has to be given."""
@@ -102,7 +112,7 @@ class Attributes:
         value = self._read(name, expected)
         if value is None or value == ():
             if default is None:
-                raise self.error(name, "nothing" if value is None else value, expected)
+                raise self._wrong(name, value, expected)
             return default
         sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
         if not all(isinstance(v, int) and not isinstance(v, bool) and low <= v <= LARGEST for v in sizes):
@@ -146,4 +156,4 @@ class Attributes:
         """
         if self._left:
             name = sorted(self._left)[0]
-            raise self.error("attribute", repr(name), f"one of {sorted(self._known)}")
+            raise self.error("attribute", repr(name), f"one of {sorted(self._known)}{hint(name, self._known)}")

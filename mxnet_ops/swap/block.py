@@ -17,8 +17,9 @@ from mxnet import gluon
 
 from clgraft.mxnet_ops.swap.frozen import expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
-from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol, with_fuse
-from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
+from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
+from clgraft.mxnet_ops.swap.symbol import swap_known, with_fuse
+from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
 COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling", "Crop")  # they are told num_args
@@ -26,12 +27,14 @@ NAMED = {"lhs": "data0", "rhs": "data1"}
 
 
 NOTHING = {"select": None, "regions": False, "frozen": False}  # of a swap
+REPLACED_LATER = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
+AGAIN = "already swapped: what this call says takes the place of what the earlier one said"
 
 
 class _Functions:
     """What the functions of `mx.nd` do while a block computes: clgraft operators where there are some."""
 
-    def __init__(self, select: Select, prefix: str) -> None:
+    def __init__(self, select: Chosen, prefix: str) -> None:
         self._select, self._prefix = select, prefix
 
     def call(self, operator: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -41,8 +44,9 @@ class _Functions:
         try:
             attributes = _attributes(operator, args, kwargs, len(arrays))
             node = Node(self._prefix + str(kwargs.get("name") or ""), operator, attributes)
-            if not is_selected(self._select, node):
-                raise Kept("not selected")
+            refused = refusal(self._select, node)
+            if refused:
+                raise Kept(refused)
             if not all(
                 array.stype == "default" and array.dtype.__name__ in FLOATS for array in (*arrays, *named.values())
             ):
@@ -192,6 +196,11 @@ def swap_block(
         What is replaced once the net is hybridized. Without, sums and products that are written with Python's operators
         (``x + y``) stay MXNet's.
 
+    Raises
+    ------
+    SelectionError
+        If `select` chooses no operator of a net that can be traced.
+
     Notes
     -----
     A layer that is replaced after the swap, such as ``net.output = nn.Dense(10)``, is served with the net that holds it
@@ -200,11 +209,19 @@ def swap_block(
     chosen = with_fuse(fuse, regions, default=True)
     expect_regions(frozen, chosen)
     _install()
-    options = {"select": select, "regions": chosen, "frozen": frozen}
-    report = _describe(net, options)
-    report.note = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
+    options = {"select": as_choice(select), "regions": chosen, "frozen": frozen}
+    untraced: list[str] = []
+    report = _describe(net, options, untraced)
+    report.note = f"{AGAIN}\n{REPLACED_LATER}" if _was_swapped(net) else REPLACED_LATER
+    if not untraced:  # else there is more in the net than the report has
+        tell(options["select"], report)
     _swap(net, options)
     return report
+
+
+def _was_swapped(block: gluon.Block) -> bool:
+    """Return whether a block or one in it was swapped before; symbols of blocks say it themselves."""
+    return "_swap_options" in block.__dict__ or any(map(_was_swapped, block._children.values()))
 
 
 def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
@@ -228,8 +245,11 @@ def _parameter_dtypes(block: gluon.Block) -> dict[str, Any]:
     return {name: p.dtype for name, p in block.collect_params().items() if p._data is not None}
 
 
-def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
-    """Trace what can be traced, from the top down, and say what a swap of the traced graphs does."""
+def _describe(block: gluon.Block, options: dict[str, Any], untraced: list[str]) -> Report:
+    """Trace what can be traced, from the top down, and say what a swap of the traced graphs does.
+
+    Names of blocks that cannot be traced alone are added to `untraced`.
+    """
     report = Report()
     if isinstance(block, gluon.HybridBlock):
         try:
@@ -239,15 +259,17 @@ def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
                 return swap_known(out, _parameter_dtypes(block), **given)[1]
             found = block(mx.sym.var("data"))
             out = mx.sym.Group(list(found) if isinstance(found, (list, tuple)) else [found])
-            return swap_symbol(out, **_options_for(out, ["data"], options))[1]
+            return swap_known(out, {}, **_options_for(out, ["data"], options))[1]
         except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell
+            untraced.append(block.name)
             reason = f"could not be traced alone: {error}".splitlines()[0]
             if not block._children:
                 report.rows.append(Row(block.name, type(block).__name__, reason=reason))
     for child in block._children.values():
-        part = _describe(child, options)
+        part = _describe(child, options, untraced)
         report.rows += part.rows
         report.guards += part.guards
+        report.before += part.before
         report.regions.update(part.regions)
         report.frozen.update(part.frozen)
     return report

@@ -30,6 +30,8 @@ class Report:
         The operators inside of each region; their values are not seen outside of it, but for its outputs.
     frozen : dict of str to list of str
         The frozen parameters and auxiliary states of each region.
+    before : int
+        How many operators were clgraft's already.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -37,6 +39,7 @@ class Report:
     note: str = ""
     regions: dict[str, list[str]] = field(default_factory=dict)
     frozen: dict[str, list[str]] = field(default_factory=dict)
+    before: int = 0
 
     @property
     def replaced(self) -> list[Row]:
@@ -75,5 +78,5 @@ class Report:
         lines = self._table()
         widths = [max(len(line[column]) for line in lines) for column in range(4)]
         table = "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
-        note = f"\n{self.note}" if self.note else ""
-        return f"{table}\n{self._summary}{note}"
+        notes = "".join(f"\nnote: {line}" for line in self.note.splitlines())
+        return f"{table}\n{self._summary}{notes}"

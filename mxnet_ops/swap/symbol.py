@@ -12,7 +12,7 @@ from typing import Any
 import mxnet as mx
 
 from clgraft.core import ProblemError
-from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.engine.operator import FAMILIES, find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
@@ -20,8 +20,9 @@ from clgraft.mxnet_ops.swap.dtypes import Dtypes
 from clgraft.mxnet_ops.swap.frozen import expect_regions, expect_variables, find_parameters, freeze_regions
 from clgraft.mxnet_ops.swap.regions import REGION, form_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
+from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
 from clgraft.mxnet_ops.swap.shapes import passing_back
-from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, translate
+from clgraft.mxnet_ops.swap.table import Kept, Node, translate
 
 
 def swap_symbol(
@@ -58,8 +59,18 @@ def swap_symbol(
         the one load into the other.
     report : Report
         What was replaced, what was left alone and why.
+
+    Raises
+    ------
+    SelectionError
+        If `select` chooses no operator; names the nearest names and operators that there are.
     """
-    return swap_known(symbol, {}, select=select, regions=with_fuse(fuse, regions, default=False), frozen=frozen)
+    choice = as_choice(select)
+    swapped, report = swap_known(
+        symbol, {}, select=choice, regions=with_fuse(fuse, regions, default=False), frozen=frozen
+    )
+    tell(choice, report)
+    return swapped, report
 
 
 def with_fuse(fuse: bool | None, regions: bool | None, default: bool) -> bool:
@@ -84,7 +95,7 @@ def swap_known(
     given: Mapping[str, Any],
     sized: Collection[str] = (),
     *,
-    select: Select,
+    select: Chosen,
     regions: bool,
     frozen: bool | Collection[str],
 ) -> tuple[mx.sym.Symbol, Report]:
@@ -101,12 +112,15 @@ def swap_known(
     unsized, back = unsized_nodes(nodes), passing_back(nodes, sized)
     for number, node in enumerate(nodes):
         attributes = node.get("attrs", {})
+        if node["op"] == "Custom" and attributes.get("op_type") in FAMILIES:
+            report.before += 1
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
             continue
         seen = Node(node["name"], node["op"], attributes)
         try:
-            if not is_selected(select, seen):
-                raise Kept("not selected")
+            refused = refusal(select, seen)
+            if refused:
+                raise Kept(refused)
             sources = [nodes[entry[0]] for entry in node["inputs"]]
             dtypes.expect_reals(number)
             if number in back:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Callable, Optional, Union
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.operator import find_operator
@@ -19,19 +17,6 @@ class Node:
     name: str
     operator: str
     attributes: Mapping[str, str]
-
-
-Select = Optional[Union[Callable[[Node], bool], Iterable[str]]]
-
-
-def is_selected(select: Select, node: Node) -> bool:
-    """Return whether a function, or patterns (``*`` and ``?``) of names or operators, say that a node is replaced."""
-    if select is None:
-        return True
-    if callable(select):
-        return bool(select(node))
-    patterns = (select,) if isinstance(select, str) else tuple(select)
-    return any(fnmatchcase(node.name, p) or fnmatchcase(node.operator, p) for p in patterns)
 
 
 def _convolution(attributes: Mapping[str, str], weight: tuple[int, ...] | None) -> Translated:

@@ -16,6 +16,7 @@ import numpy as np
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap import naming, net_of, swap_net
 from clgraft.caffe_layers.swap.upgrade import upgrade
+from clgraft.core.selection import already
 from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
 from clgraft.plugins.plugin import PluginError
 
@@ -40,7 +41,10 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     with naming(place):
         swapped_text, report = swap_net(native_text)
     if not report.swapped:
-        raise PluginError(f"[caffe] got {path}, in which no layer has an OpenCL counterpart")
+        what = "in which no layer has an OpenCL counterpart"
+        if report.before:
+            what = f"{already(report.before, 'layer')}, expected the original"
+        raise PluginError(f"[caffe] got {path}, {what}")
     caffe.set_mode_cpu()
     number = caffe.TRAIN if phase == "train" else caffe.TEST
     native, ours = (_load(caffe, prototxt, number) for prototxt in (native_text, swapped_text))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.selection import already
 from clgraft.plugins.command_line.check.runner import CheckRow
 from clgraft.plugins.mxnet import symbols
 from clgraft.plugins.plugin import PluginError
@@ -43,7 +44,10 @@ def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3, regio
     symbol = symbols.load(mxnet, Path(path), graph)
     swapped, report = swap_symbol(symbol, regions=regions)
     if not report.replaced:
-        raise PluginError(f"[mxnet] got {path}, in which no operator has an OpenCL counterpart")
+        what = "in which no operator has an OpenCL counterpart"
+        if report.before:
+            what = f"{already(report.before)}, expected the original"
+        raise PluginError(f"[mxnet] got {path}, {what}")
     symbols.expect_shapes(mxnet, symbol, shapes)
     arguments, _, auxiliary = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
     rng = np.random.default_rng(13)
@@ -51,7 +55,8 @@ def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3, regio
     states = {name: _value(name, shape, rng) for name, shape in zip(symbol.list_auxiliary_states(), auxiliary)}
     learned = [name for name in values if not name.endswith("_label")]
     # MXNet's own LRN knows single precision only
-    exact = swap_symbol(symbol, select="LRN")[0]
+    has_lrn = any(node.get("op") == "LRN" for node in graph["nodes"])
+    exact = swap_symbol(symbol, select="LRN")[0] if has_lrn else symbol
     truth = _Net(mxnet, exact, values, states, learned, "float64")
     native = _Net(mxnet, symbol, values, states, learned, "float32")
     ours = _Net(mxnet, swapped, values, states, learned, "float32")

@@ -9,6 +9,7 @@ import pytest
 from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.prototxt import Document, PrototxtError, schema
 from clgraft.caffe_layers.swap import RULES, SwapError, restore_file, swap_back, swap_file, swap_net
+from clgraft.core import SelectionError
 
 NETS = Path(__file__).parent / "nets"
 PRESENT = sorted(path.stem for path in NETS.glob("*.prototxt") if not path.stem.endswith(("_v0", "_v1")))
@@ -233,7 +234,10 @@ def test_choosing():
     assert became(exclude=["Convolution", "relu?", "relu2/dw", "Scale"]) == ["conv1/bn"]
     assert became(names=[]) == []
     _, report = swap_net(text, names=["conv9", "conv1"], exclude=["nothing*"])
-    assert report.notes == ["no layer matches conv9", "no layer matches nothing*"]
+    assert report.notes == [
+        "no layer matches conv9; nearest: conv1, conv2/dw, conv1/bn",
+        "no layer matches nothing*",
+    ]
     reasons = {row.name: row.reason for row in swap_net(text, types=["ReLU"], exclude=["relu1"])[1].left}
     assert reasons == {
         "data": "no OpenCL counterpart",
@@ -244,8 +248,53 @@ def test_choosing():
         "conv2/dw": "type not chosen",
         "conv2/sep": "type not chosen",
     }
+    with pytest.raises(SwapError, match=r"got type Poling, expected one of Convolution, .*; nearest: Pooling"):
+        swap_net(text, types=["Poling"])
     with pytest.raises(SwapError, match=r"got type Silence, expected one of Convolution"):
         swap_net(text, types=["Silence"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"names": ["cnv1"]}, "got names cnv1, expected names of the model's layers, such as conv1"),
+        ({"types": ["Eltwise"]}, "got types Eltwise, expected types of the model's layers, such as Input, Convolution"),
+        ({"types": ["ReLU"], "names": ["conv1"]}, "got types ReLU and names conv1, expected some layer that fits"),
+    ],
+)
+def test_a_choice_that_matches_nothing_is_an_error_and_writes_nothing(choice, words, tmp_path):
+    text = net_text("mobilenet_deploy")
+    with pytest.raises(SelectionError) as caught:
+        swap_net(text, **choice)
+    assert words in str(caught.value)
+    (tmp_path / "net.prototxt").write_text(text)
+    (tmp_path / "solver.prototxt").write_text(SOLVER.format(net="net.prototxt"))
+    for source in ("net", "solver"):
+        with pytest.raises(SelectionError):
+            swap_file(tmp_path / f"{source}.prototxt", tmp_path / "out.prototxt", root=tmp_path, **choice)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.prototxt", "solver.prototxt"]
+
+
+def test_a_choice_may_match_one_of_a_solvers_nets(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.prototxt").write_text(f"layer {{ name: '{name}{name}' type: 'ReLU' }}")
+    (tmp_path / "s.prototxt").write_text('train_net: "a.prototxt"\ntest_net: "b.prototxt"\n')
+    reports = swap_file(tmp_path / "s.prototxt", tmp_path / "out.prototxt", names=["bb", "cc"], root=tmp_path)
+    assert [len(report.swapped) for report in reports] == [0, 1]
+    assert [[note for note in report.notes if "matches" in note] for report in reports] == [[], ["no layer matches cc"]]
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["Python layers", "C++ layers"])
+def test_a_net_that_was_swapped_before_says_so(native):
+    swapped, report = swap_net(net_text("mobilenet_deploy"), native=native)
+    count = len(report.swapped)
+    assert report.before == 0 and count > 5
+    again, report = swap_net(swapped)
+    assert again == swapped and report.before == count
+    note = f"already swapped: {count} layers are clgraft's"
+    assert f"note: {note}; clgraft swap --back restores Caffe's own" in str(report)
+    with pytest.raises(SelectionError, match=rf"\({note}\)"):
+        swap_net(swapped, types=["Convolution"])
 
 
 def test_a_name_with_characters_of_patterns_is_a_name():

@@ -31,6 +31,12 @@ CASES = [
     ({**CONV, "no_bias": "perhaps"}, "no_bias 'perhaps', expected True or False"),
     ({**CONV, "layout": "NWC"}, "layout 'NWC', expected"),
     ({**CONV, "kernal": (3, 3)}, "attribute 'kernal', expected one of"),
+    ({**CONV, "kernal": (3, 3)}, "'workspace']; nearest: kernel"),
+    (
+        {"op_type": "ocl_conv", "kernle": (3, 3), "num_filter": 4},
+        "attribute 'kernle' and no kernel, expected kernel: a",
+    ),
+    ({"op_type": "ocl_conv", "kernel": (3, 3), "num_fliter": 4}, "attribute 'num_fliter' and no num_filter, expected"),
     ({**CONV, "kernel": (7, 7)}, "does not fit"),
     ({**CONV, "kernel": (3,)}, "of shape (1, 4, 6, 6), expected 3 axes"),
     ({"op_type": "ocl_batchnorm", "eps": -1}, "eps -1.0, expected"),

@@ -9,6 +9,7 @@ from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
+from clgraft.core import SelectionError
 from tests.mxnet_ops.operator_checks import MODES, assert_close, random
 
 # float64: what single precision makes of a net of 60 layers is no measure of equality
@@ -290,3 +291,26 @@ def test_a_layer_can_be_replaced_after_the_swap(mode, whole, rng):
     assert_close(net(x).asnumpy(), native)
     with pytest.raises(TypeError):
         net.output = gluon.nn.Activation("relu")
+
+
+def test_a_select_that_matches_nothing_is_an_error_and_leaves_the_net():
+    net = small()
+    with pytest.raises(SelectionError, match=r"got select Convolutoin, expected .* such as Convolution"):
+        ops.swap_block(net, select="Convolutoin")
+    assert type(net) is gluon.nn.HybridSequential and type(net[0]).__mro__[1] is not gluon.nn.Conv2D
+    report = ops.swap_block(net, select=["Convolution", "Polling"])
+    assert "note: no operator matches Polling" in str(report)
+
+
+def test_a_block_that_cannot_be_traced_alone_takes_any_select():
+    class Both(gluon.HybridBlock):
+        def hybrid_forward(self, F, x, y):
+            return F.broadcast_add(x, y)
+
+    assert ops.swap_block(Both(), select="broadcast_add").rows
+
+
+def test_a_net_that_was_swapped_before_says_so():
+    net = small()
+    assert "already swapped" not in str(ops.swap_block(net))
+    assert "note: already swapped: what this call says" in str(ops.swap_block(net))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import clgraft.mxnet_ops as ops
+from clgraft.core import SelectionError
 from tests.mxnet_ops.operator_checks import assert_close, evaluate, numeric_gradients, random
 
 
@@ -192,3 +193,33 @@ def test_training_with_a_module_follows_the_native_one(rng):
         trained.append({k: v.asnumpy() for group in module.get_params() for k, v in group.items()})
     for name, value in trained[0].items():
         assert np.abs(trained[1][name] - value).max() <= 1e-4 * max(1, np.abs(value).max()), name
+
+
+@pytest.mark.parametrize(
+    ("select", "words"),
+    [
+        ("BatchNrom", "got select BatchNrom, expected names or types of the model's operators, such as BatchNorm"),
+        (["conv1*"], "such as conv0"),
+        (lambda node: False, "got a select that chooses none of 15 operators, expected some"),
+    ],
+)
+def test_a_select_that_matches_nothing_is_an_error(select, words):
+    with pytest.raises(SelectionError) as caught:
+        ops.swap_symbol(residual_net(), select=select)
+    assert words in str(caught.value)
+
+
+def test_a_pattern_that_matches_nothing_beside_one_that_does_is_a_note():
+    _, report = ops.swap_symbol(residual_net(), select=iter(["bn0", "bn7"]))
+    assert [row.name for row in report.replaced] == ["bn0"]
+    assert str(report).endswith("\nnote: no operator matches bn7; nearest: bn0")
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_symbol_that_was_swapped_before_says_so(regions):
+    swapped, report = ops.swap_symbol(residual_net(), regions=regions)
+    assert "already swapped" not in str(report)
+    _, again = ops.swap_symbol(swapped)
+    assert again.before > 0 and "note: already swapped: " in str(again)
+    with pytest.raises(SelectionError, match="already swapped"):
+        ops.swap_symbol(swapped, select="Convolution")

@@ -47,6 +47,8 @@ def test_without_a_target_the_net_goes_to_stdout_and_the_report_to_stderr(net, c
 def test_choice(net, capfd):
     assert main(["swap", "net.prototxt", "-o", "o.prototxt", "--names", "conv*, ip1", "--exclude", "conv2"]) == 0
     assert "2 of 10 layers changed: 1 Convolution, 1 InnerProduct" in capfd.readouterr().out
+    assert main(["swap", "net.prototxt", "-o", "p.prototxt", "--names", "convv1"]) == 1
+    assert "[swap] got names convv1, expected names of the model's layers, such as conv1" in capfd.readouterr().err
 
 
 def test_regions(net, capfd):

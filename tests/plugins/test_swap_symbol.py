@@ -70,8 +70,12 @@ def test_choice(symbol, capfd):
     assert "1 replaced" in err
     assert "note: no operator matches nothing" in err
     assert mx.sym.load_json(out).list_arguments() == symbol.list_arguments()
-    assert main([*command, "--names", "conv"]) == 0
-    assert "0 replaced" in capfd.readouterr().err
+    assert main([*command, "--names", "conv"]) == 1
+    assert "got types activation and names conv, expected some operator that fits all of it" in capfd.readouterr().err
+    assert main(["swap", "net-symbol.json", "--types", "Activatoin"]) == 1
+    assert "got types Activatoin, expected types of the model's operators, such as Activation" in capfd.readouterr().err
+    assert main(["swap", "net-symbol.json", "-o", "ocl-symbol.json", "-q"]) == main(["swap", "ocl-symbol.json"]) == 0
+    assert "note: already swapped: 4 operators are clgraft's" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -134,3 +138,11 @@ def test_check_of_a_symbol(symbol, capfd):
 def test_check_says_which_shape_is_missing(symbol, capfd, shapes, words):
     assert main(["check", "net-symbol.json", *shapes]) == 1
     assert words in capfd.readouterr().err
+
+
+def test_a_check_of_a_swapped_symbol_says_so(symbol, capfd):
+    assert main(["swap", "net-symbol.json", "-o", "ocl-symbol.json", "-q"]) == 0
+    assert main(["check", "ocl-symbol.json", "--shape", "data=2,2,7,7"]) == 1
+    assert (
+        "ocl-symbol.json, already swapped: 4 operators are clgraft's, expected the original" in capfd.readouterr().err
+    )

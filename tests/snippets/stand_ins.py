@@ -84,7 +84,8 @@ def of_mxnet() -> dict[str, Any]:
     data = mx.sym.Variable("data")
     h = mx.sym.Convolution(data, kernel=(3, 3), num_filter=4, name="conv0")
     h = mx.sym.broadcast_add(
-        mx.sym.Activation(h, act_type="relu"), mx.sym.Variable("shift", shape=(1, 4, 1, 1), init=mx.init.Zero())
+        mx.sym.Activation(h, act_type="relu", name="stage1_relu"),
+        mx.sym.Variable("shift", shape=(1, 4, 1, 1), init=mx.init.Zero()),
     )
     symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(h, num_hidden=2, name="fc1"), name="softmax")
     net = gluon.nn.HybridSequential()
