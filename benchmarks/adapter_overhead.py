@@ -21,6 +21,7 @@ os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 os.environ.setdefault("GLOG_minloglevel", "2")
 
 import numpy as np
+from progress import say
 from timing import compare, keep, restarted, row
 
 from clgraft import core
@@ -191,6 +192,7 @@ def main() -> int:
     calls = {**kernels(options.operators), **CHAINS[options.framework](options.operators)}
     chosen = {name: call for name, call in calls.items() if options.only in name or name.startswith("plan alone")}
     print(f"device: {core.context().device.name}; microseconds per operator")
+    say(f"{len(chosen)} rows in turns for {options.seconds * len(chosen):g} s")
     times = compare(chosen, options.seconds * len(chosen))
     for name, timing in times.items():
         print(f"{name:50} {timing.median * 1e6 / options.operators:8.1f}")

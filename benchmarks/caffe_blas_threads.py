@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from progress import announced, first
+
 DEPTH, SECONDS, WARM = 6, 2.0, 2
 CASES: dict[str, tuple[tuple[int, ...], dict[str, str]]] = {
     "all ours": ((), {}),
@@ -70,7 +72,7 @@ def main() -> None:
         + "".join(f"{column.replace(' forward', ' fwd').replace('backward', 'bwd'):>24}" for column in columns)
     )
     for _ in range(2):
-        for name, (native, settings) in CASES.items():
+        for name, (native, settings) in announced(CASES.items(), first):
             command = [sys.executable, __file__, json.dumps(native)]
             done = subprocess.run(command, env={**os.environ, **settings}, stdout=subprocess.PIPE, check=True)
             found = json.loads(done.stdout.decode().splitlines()[-1])

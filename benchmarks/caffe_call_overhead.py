@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("GLOG_minloglevel", "2")
 
 import numpy as np
+from progress import say
 
 LAYERS, SIZE = 200, 16
 DEMO = Path(__file__).resolve().parents[1] / "examples" / "digits"
@@ -84,6 +85,7 @@ def main() -> None:
             plan.run_bound(bound)
 
     actions: dict[str, Any] = {name: net.forward for name, net in three(text, caffe.TEST).items()}
+    say("a layer")
     found = interleaved({**actions, "the plan alone": alone}, options.runs, time.thread_time)
     print(core.context().device)
     print("a layer: ", "  ".join(f"{name} {1e6 * each / LAYERS:.2f} us" for name, each in found.items()))
@@ -96,6 +98,7 @@ def main() -> None:
     for name, net in three(digits_prototxt(BATCH, normed=True), caffe.TRAIN).items():
         net.blobs["data"].data[...] = np.random.default_rng(0).standard_normal(BATCH)
         actions[name] = partial(step, net)
+    say("a step of the demo")
     found = interleaved(actions, options.runs, time.process_time)
     print("the demo:", "  ".join(f"{name} {1e3 * each:.2f} ms" for name, each in found.items()))
     rows += [row("calls", f"the demo's step: {name}", "training", "", 0.0, each) for name, each in found.items()]

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
+from benchmarks.progress import announced
 from benchmarks.timing import geometric_mean
 from tests.caffe_layers.opencl.conftest import ROOT, Branch
 
@@ -50,7 +51,7 @@ def main() -> None:
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         branch = Branch(Path(folder))
-        for layer in LAYERS:
+        for layer in announced(LAYERS):
             times = {}
             for _ in range(options.rounds):
                 for side in ("LibDNN", "clgraft"):

@@ -19,6 +19,7 @@ from typing import Any
 os.environ.setdefault("GLOG_minloglevel", "2")
 
 import numpy as np
+from progress import announced
 
 
 def parse() -> argparse.Namespace:
@@ -111,7 +112,7 @@ def main() -> None:
     if options.cpp:
         import clgraft.caffe_layers.native  # noqa: F401  which loads them
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} runs")
-    for name in options.nets:
+    for name in announced(options.nets):
         text = NETS[name](options.batch, learn, options.size)
         for what, phase in (("inference", caffe.TEST), ("training", caffe.TRAIN)):
             nets = {kind: load(text, kind, phase) for kind in kinds}

@@ -65,6 +65,7 @@ def main() -> None:
     options = parse()
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
+    from progress import announced
     from timing import best, keep, row
 
     from clgraft import core
@@ -77,7 +78,7 @@ def main() -> None:
     print(f"Caffe: {choice}", flush=True)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.nets:
+        for name in announced(options.nets):
             model = Path(folder) / f"{name}.prototxt"
             model.write_text(NETS[name](options.batch, True, options.size))
             _, kept = average("clgraft", model, 1, choice.environment)  # builds kernels

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from device_run import DeviceRun, relative_error, torch_milliseconds
+from progress import announced
 from timing import geometric_mean, keep, problem_lines
 
 from clgraft import core
@@ -136,7 +137,7 @@ def main() -> int:
     context = core.context("gpu")
     print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours ({precision()}), error ours / cuDNN")
     results, rows, ratios = [], [], {direction: [] for direction in DIRECTIONS}
-    for name in options.sets:
+    for name in announced(options.sets):
         for label, text in problem_lines(name).items():
             if options.only not in label:
                 continue

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from progress import announced
 from timing import best
 
 from clgraft.plugins import registry
@@ -340,7 +341,7 @@ def show(options: argparse.Namespace, folder: str) -> None:
         if "machine" in parts:
             bound = {} if count is None else threads.bound(threads.cores()[:count])
             subprocess.run([sys.executable, Path(__file__).with_name("launch_costs.py")], check=False, **bound)
-        for name in options.nets:
+        for name in announced(options.nets):
             print(f"{name}, batch {options.batch}", flush=True)
             for side in ("native", "regions", "turns"):
                 if side in parts:

@@ -25,6 +25,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from progress import announced, first
+
 OPERATORS = {
     "conv 3x3": "conv forward n1 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1",
     "conv 1x1": "conv forward n1 ic64 ih56 iw56 oc256 kh1 kw1",
@@ -171,7 +173,7 @@ def main() -> int:
         return 0
     rows = []
     cases = OPERATORS if options.what == "operators" else {f"{options.what} {name}": ""}
-    for title, text in cases.items():
+    for title, text in announced(cases.items(), first):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "CLGRAFT_CACHE": f"{folder}/clgraft", "POCL_CACHE_DIR": f"{folder}/pocl"}
             for caches in ("empty caches", "full caches"):

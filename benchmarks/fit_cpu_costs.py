@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from progress import announced
 
 from clgraft import core
 from clgraft.core.operators.conv.cpu_costs import costs
@@ -161,7 +162,7 @@ def main() -> None:
     problems = [p for p in listed if isinstance(p, ConvProblem) and not p.depthwise][: arguments.problems]
     for name in arguments.planners or PLANNERS:
         samples_of, places = PLANNERS[name]
-        samples = [s for p in problems for s in samples_of(context, p, arguments.samples, arguments.rounds)]
+        samples = [s for p in announced(problems) for s in samples_of(context, p, arguments.samples, arguments.rounds)]
         if not samples:
             continue
         before = error(samples)

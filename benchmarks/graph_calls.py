@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from launch_loop import LaunchLoop
+from progress import say
 
 from clgraft import core
 from clgraft.core import abi
@@ -51,6 +52,7 @@ def main() -> None:
         "clg_plan_run": lambda: abi.lib.clg_plan_run(plan._handle, bound, len(bound), abi.ffi.NULL, 0),
         "the driver alone": loop.run,
     }
+    say(f"{options.repeats} rounds")
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.repeats):
         for name, run in runs.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from graph_nets import NETS, OnGraph
+from progress import announced
 
 from clgraft.core.graph import Graph
 from clgraft.core.graph.homes import Homes
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=224, help="pixels of a side")
     options = parser.parse_args()
-    for net in options.nets:
+    for net in announced(options.nets):
         on = OnGraph(options.batch, True)
         logits = NETS[net](on, options.size)
         graph = on.builder.graph(logits).gradients(tuple(on.parameters))

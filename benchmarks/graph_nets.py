@@ -25,6 +25,7 @@ import time
 from typing import Any
 
 import numpy as np
+from progress import announced
 from timing import keep, restarted, row
 
 from clgraft import core
@@ -416,7 +417,7 @@ def main() -> None:
     peaks = measure(context)
     print(f"peaks: {peaks}")
     rows, versions = [], {}
-    for net in options.nets:
+    for net in announced(options.nets):
         for mode in options.modes.split(","):
             training = mode == "training"
             places = options.arrays.split(",")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from progress import say
 
 from clgraft import core
 from clgraft.plugins.command_line.bench import peaks
@@ -80,9 +81,12 @@ def main() -> None:
     """Print everything."""
     context = core.context()
     device = context.device
+    say("peaks")
     found = peaks.measure(context)
     print(f"{device}, {len(cores())} cores, POCL_AFFINITY={os.environ.get('POCL_AFFINITY')}: {found}", flush=True)
+    say("launches")
     show_launches(context, found.flops)
+    say("new memory")
     show_new_memory()
 
 

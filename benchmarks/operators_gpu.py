@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from device_run import DeviceRun, relative_error, torch_milliseconds
+from progress import announced, first
 from timing import geometric_mean, keep, row
 
 from clgraft import core
@@ -243,9 +244,8 @@ def main() -> int:
     )
     ratios: dict[str, list[float]] = {}
     rows = []
-    for text, function, scalars, random, output in cases():
-        if only not in text:
-            continue
+    wanted = (case for case in cases() if only in case.text)
+    for text, function, scalars, random, output in announced(wanted, first):
         problem = core.parse(text)
         arrays = inputs(problem)
         tensors = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}

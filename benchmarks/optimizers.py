@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import numpy as np
+from progress import announced
 from timing import restarted
 
 SETTINGS = {"sgd": {"momentum": 0.9, "wd": 1e-4}, "nag": {"momentum": 0.9, "wd": 1e-4}, "adam": {"wd": 1e-4}}
@@ -69,7 +70,7 @@ def main() -> None:
     print(f"MXNet: {restarted('mxnet')}", flush=True)
     import clgraft.mxnet_ops  # noqa: F401
 
-    for net in options.nets:
+    for net in announced(options.nets):
         sizes = shapes(net)
         count = sum(int(np.prod(size)) for size in sizes)
         for optimizer in options.optimizers.split(","):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from progress import announced, first
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, PointwiseProblem, Reduction
@@ -107,7 +108,7 @@ def main() -> None:
     source, target = (cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, size) for _ in range(2))
     copy = seconds(context.queue, lambda: cl.enqueue_copy(context.queue, target, source), options.repeats)
     print(f"{'copy':44} {1e6 * copy:10.1f} us {2 * size / copy / 1e9:8.1f} GB/s")
-    for name, problem in problems(options.batch).items():
+    for name, problem in announced(problems(options.batch).items(), first):
         enqueue, _alive = bound(context, problem)
         took = seconds(context.queue, enqueue, options.repeats)
         moved = sum(argument.nbytes for argument in problem.arguments())

@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 import numpy as np
+from progress import announced
 from timing import keep, restarted, row
 
 from clgraft.plugins.command_line.bench.results import Measurement
@@ -140,7 +141,7 @@ def main() -> None:
 
     rows = []
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} runs")
-    for name in options.nets:
+    for name in announced(options.nets):
         with tempfile.TemporaryDirectory() as folder:
             parameters = os.path.join(folder, "net.params")
             models = {kind: Model(name, kind, options, parameters) for kind in kinds}

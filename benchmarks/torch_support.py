@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from progress import announced
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
@@ -83,7 +84,7 @@ def main() -> None:
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
     print(HEADER, flush=True)
-    for name in options.nets:
+    for name in announced(options.nets):
         print(row(name, options.device), flush=True)
 
 
