@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 # mxnet and caffe are empty where this Python cannot have them
 EXTRAS := cpu,mxnet,caffe,bench,dev
 WHEEL_TOOLS := .venv-$(VERSION)-wheels
+DOCS_VENV := .venv-$(VERSION)-docs
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 
@@ -56,16 +57,19 @@ test-all: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)
 
 .PHONY: docs docs-python
-docs: docs-python $(VENV)/docs-installed
-	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/docs-trees -b html docs build/docs
-	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs-trees -b linkcheck docs build/docs-links
+docs: docs-python $(DOCS_VENV)/installed
+	$(DOCS_VENV)/bin/python -m sphinx -q -E -W --keep-going -d build/docs-trees -b html docs build/docs
+	$(DOCS_VENV)/bin/python -m sphinx -q -W --keep-going -d build/docs-trees -b linkcheck docs build/docs-links
 	@echo "documentation: build/docs/index.html"
 
 docs-python:
 	@test "$(VERSION)" = 3.11 || { echo "clgraft: got Python $(VERSION), expected 3.11: make docs PYTHON=python3.11"; exit 1; }
 
-$(VENV)/docs-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+# an environment of its own: the site has to build with its extra alone
+$(DOCS_VENV)/installed: pyproject.toml setup.py clgraft/__init__.py
+	@test -x $(DOCS_VENV)/bin/python || $(PYTHON_PATH) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip<26" "setuptools<81" wheel
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	@touch $@
 
 # those that a build made begin with an underscore

@@ -6,8 +6,16 @@ import importlib.metadata
 import importlib.util
 import sys
 
+from sphinx.errors import ConfigError
+
+# what the extra docs installs; MXNet because the reference describes the functions of clgraft.mxnet_ops
+NEEDED = ("furo", "mxnet", "myst_nb", "sphinx_argparse_cli")
+
 if sys.version_info < (3, 11):
-    raise SystemExit(f"clgraft: got Python {sys.version.split()[0]}, expected 3.11 to build the documentation")
+    raise ConfigError(f"clgraft: got Python {sys.version.split()[0]}, expected 3.11 to build the documentation")
+missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+if missing:
+    raise ConfigError(f'clgraft: got no {", ".join(missing)}, expected what pip install ".[docs]" brings')
 
 project = "clgraft"
 author = "The clgraft developers"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,40 @@ def test_lines_fit_the_screen():
         if len(line) > 120
     ]
     assert not long
+
+
+def test_every_extra_is_in_the_table_of_the_installation():
+    section = (ROOT / "pyproject.toml").read_text(encoding="utf-8").split("[project.optional-dependencies]\n")[1]
+    extras = re.findall(r"^(\w+) = \[", section.split("\n[")[0], re.M)
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    table = page.split("| extra | installs |\n|---|---|\n")[1].split("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.M)) == sorted(extras) and "torch" in extras
+    assert "https://download.pytorch.org/whl/cpu" in page
+
+
+SITE = """
+import importlib.util, runpy, sys, types
+sys.modules["sphinx"] = types.ModuleType("sphinx")
+sys.modules["sphinx.errors"] = types.ModuleType("sphinx.errors")
+sys.modules["sphinx.errors"].ConfigError = SystemExit
+importlib.util.find_spec = lambda name: None if name in {absent!r} else object()
+runpy.run_path({conf!r})
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the site is built with Python 3.11")
+@pytest.mark.parametrize("absent", [("mxnet",), ("furo", "sphinx_argparse_cli"), ()])
+def test_a_site_without_its_packages_says_which_are_missing(absent):
+    code = SITE.format(absent=absent, conf=str(ROOT / "docs" / "conf.py"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    expected = f'clgraft: got no {", ".join(absent)}, expected what pip install ".[docs]" brings\n' if absent else ""
+    assert (done.returncode, done.stderr) == (int(bool(absent)), expected)
+
+
+def test_the_extra_of_the_site_holds_what_its_configuration_needs():
+    (listed,) = re.findall(r"^docs = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S)
+    conf = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    needed = ast.literal_eval(re.search(r"^NEEDED = (.*)$", conf, re.M)[1])
+    for name in needed:
+        packages = [name.replace("_", "-"), f"clgraft[{name}]"]
+        assert any(re.search(rf'"{re.escape(package)}(?:[>;])', listed) for package in packages), name

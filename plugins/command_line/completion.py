@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from clgraft.core.errors import ClgraftError
+from clgraft.plugins.command_line import arguments
 
-SHELLS = ("bash", "zsh")
+# where each shell looks for the script
+SHELLS = {
+    "bash": "~/.local/share/bash-completion/completions/clgraft",
+    "zsh": "a folder of $fpath, such as ~/.zfunc/_clgraft",
+    "fish": "~/.config/fish/completions/clgraft.fish",
+}
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -16,10 +22,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     completion = commands.add_parser(
         "completion",
         help="print a script that completes clgraft's words in a shell",
-        description="Print a completion script. For bash: clgraft completion bash > "
-        "~/.local/share/bash-completion/completions/clgraft",
+        description="Print a completion script, for a file that the shell reads: "
+        + "; ".join(f"{shell}: {place}" for shell, place in SHELLS.items()),
     )
-    completion.add_argument("shell", choices=SHELLS)
+    completion.add_argument("shell", choices=tuple(SHELLS))
     completion.set_defaults(run=run)
 
 
@@ -29,16 +35,22 @@ def run(options: argparse.Namespace) -> int:
         import shtab
     except ImportError:
         raise ClgraftError("[completion] got no package shtab, expected it: pip install shtab") from None
-    _complete_files(options.parser, shtab.FILE)
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        raise ClgraftError(
+            f"[completion] got shtab {shtab.__version__}, expected one that knows {options.shell}: "
+            "pip install --upgrade shtab"
+        )
+    _complete_files(options.parser, shtab)
     print(shtab.complete(options.parser, shell=options.shell))
     return 0
 
 
-def _complete_files(parser: argparse.ArgumentParser, files: Any) -> None:
-    """Let arguments that are paths complete to files."""
+def _complete_files(parser: argparse.ArgumentParser, shtab: Any) -> None:
+    """Let arguments that are paths complete to files or folders."""
+    paths = {Path: shtab.FILE, arguments.new_file: shtab.FILE, arguments.new_folder: shtab.DIRECTORY}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in set(action.choices.values()):
-                _complete_files(command, files)
-        elif action.type is Path:
-            action.complete = files  # type: ignore[attr-defined]
+                _complete_files(command, shtab)
+        elif action.type in paths:
+            action.complete = paths[action.type]  # type: ignore[attr-defined]

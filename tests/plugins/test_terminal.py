@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import shutil
 import subprocess
 import sys
 
@@ -76,13 +77,30 @@ def test_counts_and_sizes():
     assert [terminal.nbytes(n) for n in (5, 2048, 3 << 20, 5 << 30)] == ["5 bytes", "2 KiB", "3 MiB", "5.0 GiB"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell, capfd):
     assert main(["completion", shell]) == 0
     script = capfd.readouterr().out
-    assert "clgraft" in script and "profile" in script and "--passes" in script
-    if shell == "bash":
-        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    assert "clgraft" in script and "profile" in script and ("-l passes" if shell == "fish" else "--passes") in script
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_completion_in_fish_knows_commands_options_and_files(capfd):
+    assert main(["completion", "fish"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    of_swap = [line for line in lines if line.startswith("complete -c clgraft") and "_using swap" in line]
+    assert any("-l types" in line for line in of_swap)
+    assert any("-s o " in line and "__fish_complete_path" in line for line in of_swap)
+    assert all(any(f" -a {name} " in line for line in lines) for name in ("swap", "tune"))
+
+
+def test_a_shtab_without_a_shell_is_named(monkeypatch, capfd):
+    import shtab
+
+    monkeypatch.setattr(shtab, "SUPPORTED_SHELLS", ["bash", "zsh"])
+    assert main(["completion", "fish"]) == 1
+    assert "[completion] got shtab" in capfd.readouterr().err
 
 
 def test_pocls_cache_is_cleared_where_it_is_our_own(tmp_path, monkeypatch, capfd):
