@@ -70,7 +70,8 @@ class Selection:
         SelectionError
             If types, names or `select` match nothing at all, or nothing together; names the nearest that there are.
         """
-        names, kinds = (list(dict.fromkeys(column)) for column in (zip(*seen) if seen else ((), ())))
+        names = list(dict.fromkeys(name for name, _ in seen))
+        kinds = list(dict.fromkeys(kind for _, kind in seen))
         given = {"types": self.types, "names": self.names, "select": self.select}
         known = {"types": kinds, "names": names, "select": [*names, *kinds], "exclude": [*names, *kinds]}
         found = []

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
-from clgraft.plugins.registry import find, plugins, register
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
+    from clgraft.plugins.registry import find, plugins, register
 
 __all__ = [
     "Peer",
@@ -16,3 +20,11 @@ __all__ = [
     "plugins",
     "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the command line is inside of this package, and begins at once."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "registry" if name in ("find", "plugins", "register") else "plugin"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -14,6 +18,14 @@ class Ended(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(status)
         self.status = status
+
+
+def calling(module: str, function: str = "main", *arguments: str) -> list[str]:
+    """Return the command line of a child that calls a module's function with texts.
+
+    Ctrl-C ends the child at once and in silence, also while it imports: what it means, the parent says.
+    """
+    return [sys.executable, "-m", "clgraft.plugins.command_line.child", module, function, *arguments]
 
 
 def messages(
@@ -52,7 +64,7 @@ def messages(
     done = False
     try:
         if child.stdin is not None and given is not None:
-            with child.stdin:
+            with contextlib.suppress(BrokenPipeError), child.stdin:  # one that has ended already says why below
                 child.stdin.write(given)
         for line in child.stdout:
             message = json.loads(line)
@@ -68,3 +80,12 @@ def messages(
         status = child.wait()
     if not done:
         raise Ended(status)
+
+
+def _call(module: str, function: str, *arguments: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    getattr(importlib.import_module(module), function)(*arguments)
+
+
+if __name__ == "__main__":
+    _call(*sys.argv[1:])

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _complete_files(parser: argparse.ArgumentParser, shtab: Any) -> None:
     """Let arguments that are paths complete to files or folders."""
-    paths = {Path: shtab.FILE, arguments.new_file: shtab.FILE, arguments.new_folder: shtab.DIRECTORY}
+    paths: dict[Any, Any] = {Path: shtab.FILE, arguments.new_file: shtab.FILE, arguments.new_folder: shtab.DIRECTORY}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in set(action.choices.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -9,9 +10,13 @@ import numpy as np
 from clgraft import core
 from clgraft.core import Problem
 
+first: list[float] = []  # when the first problem of this process was bound, in seconds of the monotonic clock
+
 
 def bind(problem: Problem) -> Callable[[], None]:
     """Return a function that runs a problem once."""
+    if not first:
+        first.append(time.monotonic())
     plan = core.context().plan(problem)
     arrays = problem.sample(np.random.default_rng(5))
     for argument in plan.arguments:

@@ -1,25 +1,31 @@
-"""The command `clgraft`."""
+"""The command `clgraft`.
+
+What the commands need is imported when one runs, where Ctrl-C is handled already.
+"""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
 
-from clgraft import __version__
-from clgraft.plugins import registry
-from clgraft.plugins.command_line import cache, completion, device_list, swap
-from clgraft.plugins.command_line.bench import command as bench
-from clgraft.plugins.command_line.check import command as check
-from clgraft.plugins.command_line.profile import command as profile
-from clgraft.plugins.command_line.tune import command as tune
-from clgraft.plugins.command_line.warm import command as warm
-from clgraft.plugins.plugin import REPORTED
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
 
-_COMMANDS = (swap, check, bench, tune, profile, warm, device_list, cache, completion)
+# modules of this package with a function `add_command`, in the order of the help
+_COMMANDS = (
+    "swap",
+    "check.command",
+    "bench.command",
+    "tune.command",
+    "profile.command",
+    "warm.command",
+    "device_list",
+    "cache",
+    "completion",
+)
 _EXAMPLES = (
     "clgraft devices",
     "clgraft check",
@@ -30,6 +36,10 @@ _EXAMPLES = (
     "clgraft warm model-symbol.json --shape data=1,3,224,224",
     "clgraft profile 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1'",
 )
+INTERRUPTED, NO_READER = 130, 141  # exit status, as shells have it for the signals SIGINT and SIGPIPE
+_STATUS = (
+    f"exit status: 0 done, 1 not done, 2 wrong usage, {INTERRUPTED} interrupted, {NO_READER} nobody reads the output"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,15 +48,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage.
+        Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage, `INTERRUPTED`, or `NO_READER`
+        if what reads the output has gone.
     """
-    with _messages():
-        return _run(build_parser().parse_args(arguments))
+    try:
+        try:
+            with _messages():
+                return _run(build_parser().parse_args(arguments))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        for stream in (sys.stdout, sys.stderr):
+            _leave(stream)
+        return NO_READER
+    except KeyboardInterrupt:
+        print("clgraft: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _leave(stream: TextIO) -> None:
+    """Connect a stream that nobody reads to nothing, so that the interpreter does not complain about it at exit."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
     """Show the library's messages on stderr, each after the command's name."""
+    import logging
+
     logger, handler = logging.getLogger("clgraft"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("clgraft: %(message)s"))
     logger.addHandler(handler)
@@ -57,17 +89,13 @@ def _messages() -> Iterator[None]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from clgraft.plugins.plugin import REPORTED
+
     try:
         status: int = options.run(options)
-        sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # the reader has gone; keep the interpreter from complaining about it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        print("clgraft: interrupted", file=sys.stderr)
-        return 130
+        raise
     except REPORTED as error:
         print(f"clgraft: {error}", file=sys.stderr)
         return 1
@@ -75,16 +103,22 @@ def _run(options: argparse.Namespace) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line, the plugins' commands included."""
+    import argparse
+    import importlib
+
+    from clgraft import __version__
+    from clgraft.plugins import registry
+
     parser = argparse.ArgumentParser(
         prog="clgraft",
         description="OpenCL operators inside the models of other frameworks.",
-        epilog="\n".join(["examples:", *(f"  {line}" for line in _EXAMPLES + _plugin_examples())]),
+        epilog="\n".join(["examples:", *(f"  {line}" for line in _EXAMPLES + _plugin_examples()), "", _STATUS]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"clgraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        module.add_command(commands)
+    for name in _COMMANDS:
+        importlib.import_module(f"clgraft.plugins.command_line.{name}").add_command(commands)
     for plugin in registry.plugins():
         plugin.add_commands(commands)
     parser.set_defaults(parser=parser)
@@ -92,6 +126,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _plugin_examples() -> tuple[str, ...]:
+    from clgraft.plugins import registry
+
     return tuple(example for plugin in registry.plugins() for example in plugin.examples)
 
 

@@ -131,6 +131,6 @@ def nbytes(count: float) -> str:
     return f"{value:.1f} GiB"
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, several: str = "") -> str:
     """Return a number with its noun: ``1 problem``, ``2 problems``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {several or noun + 's'}"

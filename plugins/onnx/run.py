@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
@@ -100,7 +99,8 @@ def _profile(session: Any, arrays: Mapping[str, np.ndarray], shapes: Mapping[str
         session.run(arrays)
         times.append(time.perf_counter() - begin)
     report = session.report({name: array.shape for name, array in arrays.items()})
-    print(f"{report}{os.linesep}{1e3 * statistics.median(times):.3f} ms, the median of {REPEATS} runs")
+    milliseconds = 1e3 * statistics.median(times)
+    print(f"{report}\none run: {milliseconds:.3f} ms from arrays to arrays, the median of {REPEATS} runs")
     counts: dict[tuple[str, str], int] = {}
     for pair in report.algorithms:
         counts[pair] = counts.get(pair, 0) + 1

@@ -29,8 +29,11 @@ def problems(
     report = session.report(shapes)
     if passes > 1:
         given = samples.inputs(session, shapes)
-        calls = [lambda: session.run(given), *(lone_run.bind(parse(text)) for text, _ in report.algorithms)]
-        for call in calls:
-            for _ in range(passes):
-                call()
+        for _ in range(passes):
+            session.run(given)
+        for text, implementation in report.algorithms:
+            if implementation != "view":  # a copy that the memory plan saves
+                call = lone_run.bind(parse(text))
+                for _ in range(passes):
+                    call()
     return tuple(dict.fromkeys(parse(text) for text, _ in report.algorithms))

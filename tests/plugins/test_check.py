@@ -297,3 +297,19 @@ def test_a_checker_that_knows_its_number_of_rows_says_it_first(tmp_path, monkeyp
     for row in check.run("counting", {"names": ["a", "b"]}, None, said.append):
         said.append(row.name)
     assert said == [2, "a", "b"]
+
+
+def test_what_cannot_be_checked_is_said_without_the_head_of_a_table(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text("layer {\n")
+    assert main(["check", "net.prototxt"]) == 1
+    out, err = capfd.readouterr()
+    assert out == "" and err.startswith("clgraft: ")
+
+
+def test_a_table_begins_with_its_device_and_its_head(checker, monkeypatch, capfd):
+    row = check.CheckRow("a", "y", 0.5, 1.0)
+    monkeypatch.setattr(check, "run", lambda *_: iter([row, row]))
+    assert main(["check"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith("on ") and lines[1:] == [check.HEADER, str(row), str(row), "2 of 2 rows pass"]

@@ -195,7 +195,8 @@ def test_an_installed_peer_takes_the_number_that_it_gets(name):
 
 
 def test_a_process_that_ends_is_reported(monkeypatch):
-    monkeypatch.setattr(peer_process, "CODE", "import os, sys; sys.stdin.read(); os._exit(7)")
+    code = "import os, sys; sys.stdin.read(); os._exit(7)"
+    monkeypatch.setattr(peer_process, "COMMAND", [sys.executable, "-c", code])
     with pytest.raises(PluginError, match="got exit status 7 of the process of numpy"):
         list(peer_process.messages(peer_process.job("numpy", [], [], 0.1), os.environ))
 

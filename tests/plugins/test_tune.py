@@ -297,3 +297,18 @@ def test_a_disturbed_measurement_is_marked():
         return output.getvalue()
 
     assert "disturbed: spread 75 %" in finished(0.75) and "disturbed" not in finished(0.4)
+
+
+def test_the_summary_has_one_statistic():
+    output = io.StringIO()
+    before, after = ({"mean": 9.0, "median": each, "spread": 0.1 * each} for each in (0.004, 0.001))
+    winner = {"problem": "p", "choice": "direct", "complete": True, "before": before, "after": after, "kept": True}
+    with Report(["p"], output) as report:
+        report.take({"event": "winner", **winner})
+        report.finish("here")
+    summary = output.getvalue().splitlines()[1:]
+    assert summary == [
+        "1 of 1 problems are faster; medians 4.00 -> 1.00 ms in sum, 4.000x in the geometric mean; spread 0.0 -> 0.0 %",
+        "results: here",
+    ]
+    assert report.totals()["before_mean"] == 9.0  # for programs

@@ -178,18 +178,25 @@ def test_what_cannot_be_profiled_says_why(words, expected, capfd):
     assert expected in capfd.readouterr().err
 
 
-def test_regions_of_a_profile_have_a_line_and_no_row():
-    def run(implementation: str, problem: str, seconds: float) -> events.Event:
-        return events.Event("run", implementation, problem, seconds)
+def test_a_pass_with_regions_is_what_their_calls_take_and_not_the_sum_of_their_problems():
+    def run(implementation: str, problem: str, seconds: float, start: float) -> events.Event:
+        return events.Event("run", implementation, problem, seconds, start)
 
-    found = [run("graph", "graph of 2 problems -> y", each) for each in (9, 1, 2)]
-    found += [run("direct", "a", each) for each in (5, 1, 1)]
-    rows = summary.rows(found, passes=2)
-    assert [row.problem for row in rows] == ["a"]
-    assert summary.regions(found, passes=2) == (1, 1.5)
-    assert "regions: 1500.000 ms in 1 calls; the rows are of their problems, each alone" in summary.sums(rows, found, 2)
-    assert summary.as_record(rows, found, 2)["region_seconds"] == 1.5
-    assert summary.regions(found[3:], passes=2) == (0, 0)
+    found = [run("graph", "graph of 2 problems -> y", each, n) for n, each in enumerate((9, 1, 2, 3))]
+    found += [run("direct", "b", 0.5, 0.1 + n) for n in range(4)]  # outside of the region
+    found += [run("graph", "graph of 1 problem -> folded", 7, 0)]  # once
+    found += [run("direct", "a", each, 10 + n) for n, each in enumerate((5, 2, 2, 2))]
+    rows = summary.rows(found, passes=3)
+    assert [(row.problem, row.seconds) for row in rows] == [("a", 2), ("b", 0.5)]
+    assert summary.regions(found, passes=3) == summary.Pass(1, 2)
+    assert summary.model(found, 3, alone=10) == summary.Pass(2, 2.5)
+    lines = summary.sums(rows, found, 3, alone=10)
+    assert "the rows: 2500.000 ms in 2 calls, where problems of regions run one by one and alone" in lines
+    assert "one pass: 2500.000 ms in 2 calls, of it regions 2000.000 ms in 1" in lines
+    assert "times: medians of 3 passes after one that warms up" in lines
+    record = summary.as_record(rows, found, 3, alone=10)
+    assert record["region_seconds"] == 2 and record["pass_seconds"] == 2.5
+    assert summary.regions(found[4:8], passes=3) == summary.Pass(0, 0)
 
 
 def test_profile_of_a_symbol_with_regions(tmp_path, capfd):

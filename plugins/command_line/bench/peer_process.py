@@ -10,7 +10,6 @@ import dataclasses
 import importlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.plugin import REPORTED, PluginError
 
 CHOSEN = "CLGRAFT_CHOSEN_THREADS"  # a restarted program finds the choice in this variable
-CODE = "from clgraft.plugins.command_line.bench import peer_process; peer_process.serve()"
+COMMAND = child.calling("clgraft.plugins.command_line.bench.peer_process", "serve")
 
 
 def messages(job: Mapping[str, Any], environment: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -45,7 +44,7 @@ def messages(job: Mapping[str, Any], environment: Mapping[str, str]) -> Iterator
         If the job cannot be done, or the process ends before it is.
     """
     try:
-        yield from child.messages([sys.executable, "-c", CODE], environment, PluginError, json.dumps(job))
+        yield from child.messages(COMMAND, environment, PluginError, json.dumps(job))
     except child.Ended as end:
         peer = job["peer"] or "clgraft"
         raise PluginError(f"[bench] got exit status {end.status} of the process of {peer}, expected 0") from None
@@ -139,7 +138,6 @@ def _read_back(peer: str) -> int:
 
 def serve() -> None:
     """Do the job that standard input has, in the child process."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent says what Ctrl-C ends
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)
         try:

@@ -15,6 +15,7 @@ from clgraft.core.runtime import toolchains
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.results import NO_PEER, Measurement, Results, command_line
 from clgraft.plugins.command_line.bench.timing import geometric_mean
+from clgraft.plugins.command_line.main import NO_READER
 from clgraft.plugins.plugin import PluginError
 
 # Variables that hold a number of threads: OpenMP's, BLAS libraries' and OpenCL drivers'.
@@ -66,6 +67,8 @@ def measure(options: argparse.Namespace) -> Iterator[Results]:
             file = Path(folder) / "results.json"
             command = [sys.executable, "-m", "clgraft.plugins.command_line", "bench", *_words(options)]
             code = subprocess.run([*command, "--json", str(file)], **bound(allowed[:count])).returncode
+            if code == NO_READER:
+                raise BrokenPipeError
             if code or not file.exists():
                 raise PluginError(f"[bench] got exit status {code} with {count} threads, expected 0")
             run = Results.read(file)

@@ -56,12 +56,13 @@ def run(options: argparse.Namespace) -> int:
         runner.expect_file(options.model)
         task = plugin.check(options.model, options)
     output = sys.stderr if options.json else sys.stdout
-    print(f"on {device}\n{runner.HEADER}", file=output, flush=True)
     report = CheckReport(device)
     names: set[str] = set()
     with terminal.Progress(output) as progress:
         total: list[int] = []  # how many problems there are, if the checker knows
         for row in runner.run(task.module, task.arguments, options.device, total.append):
+            if not report.rows:  # what cannot be checked at all is said without a table
+                progress.print(f"on {device}\n{runner.HEADER}")
             report.rows.append(row)
             names.add(row.name)
             progress.print(str(row))

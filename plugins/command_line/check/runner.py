@@ -9,7 +9,6 @@ import dataclasses
 import importlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -101,7 +100,7 @@ def run(
     environment = registry.environment()
     if device:
         environment["CLGRAFT_DEVICE"] = device
-    command = [sys.executable, "-m", "clgraft.plugins.command_line.check.runner", module, json.dumps(arguments)]
+    command = child.calling("clgraft.plugins.command_line.check.runner", "work", module, json.dumps(arguments))
     with tempfile.TemporaryFile(mode="w+", errors="replace") as words:
         try:
             for message in child.messages(command, environment, CheckError, stderr=words):
@@ -126,8 +125,15 @@ def _explain(module: str, lines: list[str], arguments: dict[str, Any]) -> str:
     return explain(lines, **arguments) if explain else ""
 
 
-def _work(module: str, arguments: dict[str, Any]) -> None:
-    """Check in the child process: rows go where stdout was, everything that a framework prints goes to stderr."""
+def work(module: str, given: str) -> None:
+    """Check in the child process: rows go where stdout was, everything that a framework prints goes to stderr.
+
+    Parameters
+    ----------
+    module, given : str
+        As `run` has them; the arguments as JSON.
+    """
+    arguments: dict[str, Any] = json.loads(given)
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)
 
@@ -162,8 +168,3 @@ def expect_file(model: Path) -> None:
     """Raise `CheckError` unless a model's file is there."""
     if not model.is_file():
         raise CheckError(f"[check] got {model}, which is not a file")
-
-
-if __name__ == "__main__":
-    # the class of rows is this module's under its real name, not under __main__
-    importlib.import_module("clgraft.plugins.command_line.check.runner")._work(sys.argv[1], json.loads(sys.argv[2]))

@@ -12,7 +12,7 @@ from typing import Any
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import arguments, asked, events, terminal
+from clgraft.plugins.command_line import arguments, asked, child, events, terminal
 from clgraft.plugins.command_line.profile import summary
 from clgraft.plugins.plugin import with_regions
 
@@ -29,8 +29,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "profile",
         help="show how long each operator of a model takes on your device",
         description="Run a swapped model, or problems, and show the time of every operator: of forward and backward "
-        "of one pass, the mean of several passes after one that warms up. Times include transfers to a device with "
-        "memory of its own. Problems inside of regions are timed alone.",
+        "of one pass, the median of several passes after one that warms up. Times include transfers to a device with "
+        "memory of its own. A region, or a whole ONNX model, runs as one call: its problems are timed alone for the "
+        "rows, and the pass is what the call takes, from arrays to arrays.",
     )
     profile.add_argument(
         "what",
@@ -58,21 +59,22 @@ def run(options: argparse.Namespace) -> int:
 
     device = str(devices.describe(devices.select(options.device)))
     job = _job(options)
-    found = collect(job, options.device)
+    found, alone = collect(job, options.device)
     rows = summary.rows(found, options.passes)
     if options.trace is not None:
         options.trace.write_text(events.chrome_trace(found, f"clgraft on {device}"))
     if options.json:
         print(
             json.dumps(
-                {"device": device, "passes": options.passes, **summary.as_record(rows, found, options.passes)}, indent=2
+                {"device": device, "passes": options.passes, **summary.as_record(rows, found, options.passes, alone)},
+                indent=2,
             )
         )
         return 0
     print(f"on {device}")
     heads, cells = summary.table(rows)
     terminal.table(heads, cells, sys.stdout, [terminal.RIGHT] * 4)
-    for line in summary.sums(rows, found, options.passes):
+    for line in summary.sums(rows, found, options.passes, alone):
         print(line)
     if options.trace is not None:
         print(f"trace: {options.trace}")
@@ -90,8 +92,8 @@ def _job(options: argparse.Namespace) -> dict[str, Any]:
     return {"module": task.module, "arguments": {**task.arguments, "passes": passes}}
 
 
-def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:
-    """Run a job in a child process and return its plans and runs.
+def collect(job: dict[str, Any], device: str | None) -> tuple[list[events.Event], float]:
+    """Run a job in a child process; return its plans and runs, and when problems of regions began to run alone.
 
     Raises
     ------
@@ -104,7 +106,7 @@ def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:
         environment.update(CLGRAFT_VERBOSE="plan,run,start", CLGRAFT_VERBOSE_FILE=file)
         if device:
             environment["CLGRAFT_DEVICE"] = device
-        command = [sys.executable, "-m", WORKER]
+        command = child.calling(WORKER)
         done = subprocess.run(
             command,
             input=json.dumps(job),
@@ -114,11 +116,12 @@ def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:
             env=environment,
             check=False,
         )
-        answer = done.stdout.splitlines()[-1:]
-        if done.returncode or answer != ["done"]:
-            reason = "".join(answer) if not done.returncode and answer else ""
+        answer = "".join(done.stdout.splitlines()[-1:])
+        word, _, alone = answer.partition(" ")
+        if done.returncode or word != "done":
+            reason = "" if done.returncode else answer
             last = [line for line in done.stderr.splitlines() if line.strip()][-8:]
             status = f"[profile] the process ended with status {done.returncode}; its last lines:"
             raise ProfileError(reason or "\n".join([status, *last]))
         with open(file, encoding="utf-8") as lines:
-            return list(events.read(lines))
+            return list(events.read(lines)), float(alone)

@@ -1,6 +1,7 @@
 """The child process of ``clgraft profile``: it runs a model or problems; the C runtime writes the events.
 
-It reads one job as JSON from stdin. The last line of stdout is ``done``, or the reason why there is nothing to show.
+It reads one job as JSON from stdin. The last line of stdout is ``done`` and when problems of regions began to run
+alone, in seconds of the monotonic clock, or the reason why there is nothing to show.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import collections
 import importlib
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -23,7 +25,7 @@ def work(job: dict[str, Any]) -> None:
     if "module" in job:
         importlib.import_module(job["module"]).problems(**job["arguments"])
         # a region runs as one call: what is inside of it runs once more, problem by problem
-        counts = collections.Counter(text for text, _ in core.context().graph_problems())
+        counts = collections.Counter(text for text, name in core.context().graph_problems() if name != "view")
         _run_alone(counts, job["arguments"]["passes"])
         return
     _run_alone(dict.fromkeys(job["problems"], 1), job["passes"])
@@ -47,8 +49,4 @@ def main() -> None:
         except REPORTED as error:
             channel.write(" ".join(str(error).split("\n")) + "\n")
         else:
-            channel.write("done\n")
-
-
-if __name__ == "__main__":
-    main()
+            channel.write(f"done {min(lone_run.first, default=math.inf)}\n")

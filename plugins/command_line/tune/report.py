@@ -128,12 +128,14 @@ class Report:
             self._print("candidates: " + ", ".join(f"{count} {name}" for name, count in outcomes.most_common()))
         if totals:
             better = sum(event["choice"] != str(HEURISTIC) for event in self.winners)
-            self._print(f"{better} of {len(self.winners)} problems are faster; {totals['speedup']:.3f}x in the mean")
-            for when in ("before", "after"):
-                mean, median, spread = (totals[f"{when}_{name}"] for name in ("mean", "median", "spread"))
-                self._print(
-                    f"{when:<6} mean {1e3 * mean:.2f} ms, median {1e3 * median:.2f} ms, spread {100 * spread:.1f} %"
-                )
+            sums, spreads = (
+                [totals[f"{when}_{name}"] for when in ("before", "after")] for name in ("median", "spread")
+            )
+            self._print(
+                f"{better} of {len(self.winners)} problems are faster; medians {1e3 * sums[0]:.2f} -> "
+                f"{1e3 * sums[1]:.2f} ms in sum, {totals['speedup']:.3f}x in the geometric mean; spread "
+                f"{100 * spreads[0]:.1f} -> {100 * spreads[1]:.1f} %"
+            )
         if self.left:
             what = "1 problem is" if self.left == 1 else f"{self.left} problems are"
             self._print(f"{what} left: the same command continues with {'it' if self.left == 1 else 'them'}")

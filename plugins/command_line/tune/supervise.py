@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,6 +17,7 @@ from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.tuning.database import Candidate, Database
 from clgraft.plugins import registry
+from clgraft.plugins.command_line.child import calling
 from clgraft.plugins.plugin import Task
 
 Event = dict[str, Any]
@@ -63,7 +64,7 @@ def events(job: dict[str, Any], device: str | None, most_seconds: float | None) 
     environment = {**registry.environment(), "CLGRAFT_TUNE": "off"}
     if device:
         environment["CLGRAFT_DEVICE"] = device
-    command = [sys.executable, "-m", "clgraft.plugins.command_line.tune.worker"]
+    command = calling("clgraft.plugins.command_line.tune.worker")
     with tempfile.TemporaryFile(mode="w+", errors="replace") as words:
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words, text=True, env=environment
@@ -73,8 +74,8 @@ def events(job: dict[str, Any], device: str | None, most_seconds: float | None) 
         reader.start()
         try:
             assert child.stdin is not None
-            child.stdin.write(json.dumps(job))
-            child.stdin.close()
+            with contextlib.suppress(BrokenPipeError), child.stdin:  # one that has ended already says why below
+                child.stdin.write(json.dumps(job))
             yield from _until_done(lines, most_seconds)
         except queue.Empty:
             raise Lost("timeout", f"no end after {most_seconds:.0f} s") from None

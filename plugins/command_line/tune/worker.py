@@ -142,7 +142,3 @@ def main() -> None:
             send(event="refused", reason=str(error))
         else:
             send(event="done")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 from typing import Any
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import arguments, asked, terminal
+from clgraft.plugins.command_line import arguments, asked, child, terminal
 
 WORKER = "clgraft.plugins.command_line.warm.worker"
 
@@ -67,7 +66,7 @@ def build(job: dict[str, Any], device: str | None) -> dict[str, Any]:
     if device:
         environment["CLGRAFT_DEVICE"] = device
     done = subprocess.run(
-        [sys.executable, "-m", WORKER],
+        child.calling(WORKER),
         input=json.dumps(job),
         stdout=subprocess.PIPE,
         text=True,

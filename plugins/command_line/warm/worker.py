@@ -45,7 +45,3 @@ def main() -> None:
         except REPORTED as error:
             answer = {"error": str(error)}
         channel.write(json.dumps(answer) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -59,6 +59,34 @@ def test_a_profile_knows_the_whole_graph_and_takes_the_options_of_models(net, ca
     assert any("conv forward n2" in text for text in found[0])
 
 
+def test_profile_and_run_agree_about_the_time_of_a_run(tmp_path, capfd) -> None:
+    nodes, weights, rng = [], [], np.random.default_rng(2)
+    for i in range(24):
+        weight = 0.1 * rng.standard_normal((24, 24, 3, 3)).astype(np.float32)
+        weights.append(onnx.numpy_helper.from_array(weight, f"w{i}"))
+        nodes.append(onnx.helper.make_node("Conv", [f"x{i}", f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
+        nodes.append(onnx.helper.make_node("MaxPool", [f"c{i}"], [f"x{i + 1}"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 24, 32, 32]) for name in ("x0", "x24")]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+
+    def times() -> tuple[float, float]:
+        assert main(["profile", str(tmp_path / "net.onnx"), "--json"]) == 0
+        record = json.loads(capfd.readouterr().out)
+        assert record["region_calls"] == 1 and record["pass_seconds"] == record["region_seconds"]
+        assert main(["run", str(tmp_path / "net.onnx"), "--profile"]) == 0
+        (line,) = [line for line in capfd.readouterr().out.splitlines() if line.startswith("one run: ")]
+        return 1e3 * record["pass_seconds"], float(line.split()[2])
+
+    # the machine may be busy in one of both
+    for _ in range(4):
+        ours, theirs = times()
+        if 0.5 < ours / theirs < 2:
+            return
+    pytest.fail(f"profile says {ours} ms, run {theirs} ms")
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
