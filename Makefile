@@ -27,6 +27,7 @@ help:
 	@echo "             on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
 	@echo "make test-all  run all tests: also random problems, whole nets, fuzzing, sanitizers, planted faults"
 	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"
+	@echo "make pages   write what the pages take from figures, devices' reports and the parsers of the commands"
 	@echo "make lint    ruff, ruff format, clang-format and mypy"
 	@echo "make format  ruff format and clang-format on all files"
 	@echo "make bench   time the operators against the frameworks' own"
@@ -55,7 +56,12 @@ test: install
 test-all: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)
 
-.PHONY: docs docs-python
+.PHONY: docs docs-python pages
+pages: install
+	$(BIN)/python benchmarks/report.py
+	$(BIN)/python docs/devices.py
+	$(BIN)/python docs/commands.py
+
 docs: docs-python $(VENV)/docs-installed
 	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/docs-trees -b html docs build/docs
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs-trees -b linkcheck docs build/docs-links

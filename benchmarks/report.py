@@ -1,7 +1,7 @@
 """Write the tables of the figures: `python benchmarks/report.py [benchmarks/results]`.
 
 The pages are docs/performance.md, docs/graphs.md, README.md, and the README.md of the results, which says where each
-was measured.
+was measured. The first page of the site has a figure of the overview in docs/performance.md, drawn by `figures.py`.
 
 A page has marks, invisible comments that name a kind of table and files of results, and what stands between a mark and
 the next `<!-- end -->` is written anew:
@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from figures import bars
+
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.results import NO_PEER, STEADY, Measurement, Results
 from clgraft.plugins.command_line.bench.timing import geometric_mean
@@ -34,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
 PAGES = (DOCS / "performance.md", DOCS / "graphs.md", ROOT / "README.md", RESULTS / "README.md")
+FIGURE = DOCS / "figures" / "overview.svg"
 MARK = re.compile(r"(<!-- figures: ([^>]+) -->)(.*?)(<!-- end -->)", re.S)
 WIDTH = 120
 LISTED = 6  # problems that are slower and named
@@ -195,18 +198,35 @@ def _after(value: float, run: Run) -> str:
 
 def overview(runs: Sequence[Run]) -> list[str]:
     """Return the answer in short: for each device and peer the mean, the lowest and the highest ratio of whole nets."""
-    rows = []
+    rows = [
+        [heading, version, str(count), *(_span(list(mode.values()), run) for mode in modes.values())]
+        for run, heading, version, count, modes in _overview(runs)
+    ]
+    return table(["device", "instead of", "nets", "inference", "training step"], rows)
+
+
+def _overview(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str, int, dict[str, dict[str, Cell]]]]:
+    """Yield for each run and peer the device, the peer's version, the number of nets, inference and training steps."""
     for run in runs:
         own = cells(run)
         for peer in dict.fromkeys(peer for peer, _ in own):
             count = len({name for (other, _), by_name in own.items() if other == peer for name in by_name})
-            modes = [own.get((peer, mode), {}) for mode in ("inference", "training")]
-            heading = run.heading or run.where
-            version = run.results.peers.get(peer, PEERS.get(peer, peer))
-            rows.append(
-                [heading, _named(version, peer), str(count), *(_span(list(mode.values()), run) for mode in modes)]
-            )
-    return table(["device", "instead of", "nets", "inference", "training step"], rows)
+            version = _named(run.results.peers.get(peer, PEERS.get(peer, peer)), peer)
+            modes = {mode: own.get((peer, mode), {}) for mode in ("inference", "training")}
+            yield run, run.heading or run.where, version, count, modes
+
+
+def figure(folder: Path) -> str:
+    """Return the figure of the first page: the mean ratios of the overview in docs/performance.md."""
+    kind, *named = next(match[2].split() for match in MARK.finditer(PAGES[0].read_text(encoding="utf-8")))
+    assert kind == overview.__name__
+    rows = []
+    for _, heading, version, _, modes in _overview(runs(named, folder)):
+        ratios = {words(mode): [cell.ratio for cell in own.values()] for mode, own in modes.items()}
+        means = {mode: geometric_mean(found) for mode, found in ratios.items() if found and all(found)}
+        rows.append((f"{heading}, against {version}", means))
+    title = "How many times as fast clgraft runs whole nets as each peer: geometric means"
+    return bars([row for row in rows if row[1]], title)
 
 
 def _named(version: str, peer: str) -> str:
@@ -406,6 +426,7 @@ def main() -> int:
     options = parser.parse_args()
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), options.results), encoding="utf-8")
+    FIGURE.write_text(figure(options.results), encoding="utf-8")
     return 0
 
 

@@ -20,6 +20,7 @@ def load() -> Any:
     """Return the program, which stands outside of the package."""
     spec = importlib.util.spec_from_file_location("benchmarks_report", ROOT / "benchmarks" / "report.py")
     assert spec and spec.loader
+    sys.path.append(str(ROOT / "benchmarks"))  # the program imports what stands next to it
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -44,6 +45,14 @@ def test_another_figure_is_noticed(tmp_path):
         (tmp_path / path.name).write_text(text, encoding="utf-8")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert report.filled(text, tmp_path) != text == report.filled(text, report.RESULTS)
+
+
+def test_the_figure_agrees_with_the_files():
+    text = report.FIGURE.read_text(encoding="utf-8")
+    assert text == report.figure(report.RESULTS), "run python benchmarks/report.py"
+    table = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split("<!-- end -->")[0]
+    assert text.count(", against ") == len(re.findall(r"^\| [^|]+ \|", table, re.M)) - 1
+    assert f"(figures/{report.FIGURE.name})" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
 def test_every_file_is_shown():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,8 @@ class Search:
     effort : Effort
     trying : callable
         Is told every choice before it is tried: what a process that hangs or crashes was doing.
+    only : collection of Choice, optional
+        What is tried besides the heuristic; by default everything that can be. The search is not complete then.
 
     Attributes
     ----------
@@ -108,13 +110,15 @@ class Search:
         known: Mapping[Choice, Candidate] | None = None,
         effort: Effort | None = None,
         trying: Callable[[Choice], None] = lambda choice: None,
+        only: Collection[Choice] | None = None,
     ) -> None:
         self.problem, self.context = problem, context
         self.known = dict(known or {})
         self.effort, self.trying = effort or Effort(), trying
         self.winner: Winner | None = None
         self.heuristic: Candidate | None = None
-        self.complete = True
+        self.only = only
+        self.complete = only is None
         self._seen: dict[Any, Choice] = {}
         self._digests: dict[int, Any] = {}
         self._measured: dict[Choice, float] = {}
@@ -123,6 +127,8 @@ class Search:
     def run(self) -> Iterator[Candidate]:
         """Try the candidates, each as it is done; then time the best few in turn and set `winner`."""
         listed = choices(self.problem, self.context)
+        if self.only is not None:
+            listed = [choice for choice in listed if choice in (HEURISTIC, *self.only, *self.known)]
         trial: Trial | None = None
         end = time.perf_counter() + self.effort.seconds
         for choice in listed:

@@ -6,8 +6,9 @@ import argparse
 import contextlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from clgraft import __version__
 from clgraft.plugins import registry
@@ -15,11 +16,13 @@ from clgraft.plugins.command_line import cache, completion, device_list, swap
 from clgraft.plugins.command_line.bench import command as bench
 from clgraft.plugins.command_line.check import command as check
 from clgraft.plugins.command_line.profile import command as profile
+from clgraft.plugins.command_line.report import command as report
 from clgraft.plugins.command_line.tune import command as tune
 from clgraft.plugins.command_line.warm import command as warm
 from clgraft.plugins.plugin import REPORTED
 
-_COMMANDS = (swap, check, bench, tune, profile, warm, device_list, cache, completion)
+_COMMANDS = (swap, check, bench, tune, profile, warm, device_list, report, cache, completion)
+_HEADING = "examples:"
 _EXAMPLES = (
     "clgraft devices",
     "clgraft check",
@@ -27,8 +30,12 @@ _EXAMPLES = (
     "clgraft bench --nets resnet18,mobilenet",
     "clgraft tune resnet50 --budget 600",
     "CLGRAFT_VERBOSE=plan python train.py 2> lines.txt; clgraft tune lines.txt",
+    "clgraft tune --import report.json",
     "clgraft warm model-symbol.json --shape data=1,3,224,224",
     "clgraft profile 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1'",
+    "clgraft report -o my-device",
+    "clgraft cache --clear",
+    "clgraft completion bash > ~/.local/share/bash-completion/completions/clgraft",
 )
 
 
@@ -75,10 +82,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line, the plugins' commands included."""
+    examples = _EXAMPLES + _plugin_examples()
     parser = argparse.ArgumentParser(
         prog="clgraft",
         description="OpenCL operators inside the models of other frameworks.",
-        epilog="\n".join(["examples:", *(f"  {line}" for line in _EXAMPLES + _plugin_examples())]),
+        epilog=_listed(examples),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"clgraft {__version__}")
@@ -87,8 +95,23 @@ def build_parser() -> argparse.ArgumentParser:
         module.add_command(commands)
     for plugin in registry.plugins():
         plugin.add_commands(commands)
+    for name, command in commands.choices.items():
+        own = [line for line in examples if re.search(rf"\bclgraft {name}\b", line)]
+        if own and not command.epilog:
+            command.epilog, command.formatter_class = _listed(own), _HelpWithExamples
     parser.set_defaults(parser=parser)
     return parser
+
+
+class _HelpWithExamples(argparse.HelpFormatter):
+    """Fills the description, and leaves the lines of examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_HEADING) else super()._fill_text(text, width, indent)
+
+
+def _listed(examples: Iterable[str]) -> str:
+    return "\n".join([_HEADING, *(f"  {line}" for line in examples)])
 
 
 def _plugin_examples() -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
                 path = options.json.with_name(f"{options.json.stem}-{one.threads}{options.json.suffix}")
                 path.write_text(one.to_json())
     else:
-        runs = [_measure(options)]
+        runs = [measure(options)]
         if options.json:
             options.json.write_text(runs[0].to_json())
     print(*threads.lines(runs), sep="\n", end="")
@@ -117,15 +119,26 @@ def run(options: argparse.Namespace) -> int:
     return 0 if all(one.rows for one in runs) else 1
 
 
-def _measure(options: argparse.Namespace) -> Results:
+def measure(options: argparse.Namespace, given: Sequence[Case] = (), until: float = math.inf) -> Results:
+    """Measure what options name and print a line for each row.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        As `run` has them: ``sets``, ``nets``, ``peers``, ``device``, ``batch``, ``only`` and ``seconds``.
+    given : sequence of Case
+        Cases to measure besides those that `options` names.
+    until : float
+        When to stop, in the seconds of `time.monotonic`: what is left then is not measured, and a line says so.
+    """
     from clgraft import core
     from clgraft.plugins.command_line.bench import machine, peaks
     from clgraft.plugins.command_line.bench.named import LoneCase, named
 
     names = peers.available(options.peers)
     batches = options.batch or [None]
-    wanted = list(options.sets) or ([] if options.nets else list(SETS))
-    work = [case for batch in batches for case in named(wanted, batch, options.only)]
+    wanted = list(options.sets) or ([] if options.nets or given else list(SETS))
+    work = [*given, *(case for batch in batches for case in named(wanted, batch, options.only))]
     if wanted and not work:
         raise PluginError(f"[bench] got --only {options.only}, expected a part of the name of a case of {wanted}")
     known = peers.known()
@@ -143,7 +156,7 @@ def _measure(options: argparse.Namespace) -> Results:
     total = sum(len(cases) + len(own) for _, cases, own in jobs) + len(work) - len(shared)
     served: set[str] = set()
     with terminal.Progress(sys.stdout, total, still=True) as progress:
-        run = _Run(options, results, found, progress)
+        run = _Run(options, results, found, progress, until)
         for name, cases, own in jobs:
             served |= run.against(known[name], cases, own)
         run.alone([case for case in work if case.text not in served])
@@ -179,16 +192,23 @@ class _Run:
     """Starts the processes of peers, one after the other, and prints and keeps what they send."""
 
     def __init__(
-        self, options: argparse.Namespace, results: Results, found: Peaks, progress: terminal.Progress
+        self,
+        options: argparse.Namespace,
+        results: Results,
+        found: Peaks,
+        progress: terminal.Progress,
+        until: float,
     ) -> None:
         self.seconds, self.results, self.peaks, self.progress = options.seconds, results, found, progress
         self.environment = registry.environment()
         if options.device:
             self.environment["CLGRAFT_DEVICE"] = options.device
-        self.done = 0
+        self.done, self.until = 0, until
 
     def against(self, peer: Peer, cases: Sequence[Case], nets: Sequence[tuple[str, int]]) -> set[str]:
         """Measure cases and nets against a peer with its best number of threads; return the cases that it has."""
+        if self._over(peer.name):
+            return set()
         self.progress.show(f"threads of {peer.name}", self.done)
         choice = peer_process.best(peer.name, self.environment)
         job = peer_process.job(peer.name, cases, nets, self.seconds, self.peaks)
@@ -203,15 +223,26 @@ class _Run:
             elif "unserved" in message:
                 unserved.add(cases[message["unserved"]].text)
             self._take(message)
+            if "row" in message and self._over(peer.name):
+                break
         return {case.text for case in cases} - unserved
 
     def alone(self, cases: Sequence[Case]) -> None:
         """Measure cases that no peer has."""
-        if cases:
+        if cases and not self._over("clgraft alone"):
             for message in peer_process.messages(
                 peer_process.job("", cases, (), self.seconds, self.peaks), self.environment
             ):
                 self._take(message)
+                if "row" in message and self._over("clgraft alone"):
+                    break
+
+    def _over(self, what: str) -> bool:
+        """Return whether the time is over, and say so."""
+        over = time.monotonic() > self.until
+        if over:
+            print(f"not measured: what is left of {what}: the time is over", file=sys.stderr, flush=True)
+        return over
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if "doing" in message:

@@ -188,12 +188,16 @@ class Results:
             If the file holds something else.
         """
         try:
-            content: dict[str, Any] = json.loads(path.read_text())
-            rows = [Measurement(**{name: row[name] for name in row if name != "share"}) for row in content.pop("rows")]
-            threads = {name: Threads.read(found) for name, found in content.pop("peer_threads", {}).items()}
-            return cls(**content, rows=rows, peer_threads=threads)
+            return cls.of(json.loads(path.read_text()))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise PluginError(f"[bench] got {path}, expected results of `clgraft bench --json`: {error}") from None
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Results:
+        """Return the results that an object of JSON holds."""
+        rows = [Measurement(**{name: row[name] for name in row if name != "share"}) for row in content["rows"]]
+        threads = {name: Threads.read(found) for name, found in content.get("peer_threads", {}).items()}
+        return cls(**{**content, "rows": rows, "peer_threads": threads})
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
+from typing import TextIO
 
 from clgraft.core.runtime import folders
 from clgraft.core.tuning import problem_sets
 from clgraft.core.tuning.database import FILE
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import arguments
-from clgraft.plugins.command_line.tune import budget, supervise, wanted
+from clgraft.plugins.command_line import arguments, asked
+from clgraft.plugins.command_line.tune import budget, imported, supervise, wanted
 from clgraft.plugins.command_line.tune.report import Report, export
 
 UNFINISHED = 3  # exit status: the budget ended first
@@ -29,7 +31,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     tune.add_argument(
         "what",
-        nargs="+",
+        nargs="*",
         help=f"a problem ('conv n8 ic64 ...'), a set ({', '.join(problem_sets.names())}), an operator (conv), a file "
         f"of problems or of lines of CLGRAFT_VERBOSE, - for those of stdin, or a model ({registry.known_models()})",
     )
@@ -55,13 +57,24 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     tune.add_argument(
         "--export", type=arguments.new_file, metavar="FILE", help="write the winners as rows of text, as they ship"
     )
+    tune.add_argument(
+        "--import",
+        dest="imported",
+        type=Path,
+        metavar="FILE",
+        help="instead of what: the rows of a file of clgraft report or --export. Each is checked and timed here; it "
+        "stays where it is the fastest",
+    )
     tune.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
-    tune.set_defaults(run=run)
+    tune.set_defaults(run=run, refuse=tune.error)
 
 
 def run(options: argparse.Namespace) -> int:
     """Search what the user asked for; return the exit status."""
+    if bool(options.what) == (options.imported is not None):
+        options.refuse("expected either what to tune or --import FILE")
     output = sys.stderr if options.json else sys.stdout
+    taken = None if options.imported is None else _imported(options, output)
     reading = wanted.Options(
         directions="forward" if options.forward else "all",
         batch=options.batch,
@@ -69,22 +82,36 @@ def run(options: argparse.Namespace) -> int:
         device=options.device,
         regions=options.regions,
     )
-    problems = wanted.problems(options.what, reading)
+    problems = wanted.problems(options.what, reading) if taken is None else taken.problems
     if options.budget is not None:
         problems = budget.ordered(problems)
         print(budget.forecast(problems, options.budget, options.seconds), file=output, flush=True)
     effort = supervise.Effort(seconds=options.seconds, budget=options.budget)
-    with Report(problems, output) as report:
-        for event in supervise.search(problems, effort, options.device, again=options.again):
+    with Report(problems, output, partly=taken is not None) as report:
+        only = None if taken is None else taken.choices
+        for event in supervise.search(problems, effort, options.device, options.again, only):
             report.take(event)
     report.finish(_place())
     if options.export is not None:
         export(options.export, report)
     if options.json:
         print(json.dumps(report.as_record(), indent=2))
-    if report.failed or report.not_kept:
+    if report.failed or report.not_kept or (taken is not None and taken.refused):
         return 1
     return UNFINISHED if report.left else 0
+
+
+def _imported(options: argparse.Namespace, output: TextIO) -> imported.Imported:
+    """Return the rows of the file that the user imports; say which of them are refused."""
+    from clgraft.core.runtime import devices
+
+    asked.refuse_options_of_models("tune", shape=options.shape, regions=options.regions)
+    found = imported.read(options.imported, devices.describe(devices.select(options.device)))
+    for line in imported.refusals(found):
+        print(line, file=output)
+    if not found.choices:
+        raise supervise.TuneError(f"[tune] got no row in {options.imported} that can be used")
+    return found
 
 
 def _place() -> str:

@@ -20,6 +20,13 @@ DISTURBED = 0.5  # the spread above which a measurement is marked
 class Report:
     """Takes a search's events as they come.
 
+    Parameters
+    ----------
+    problems : sequence of str
+    output : TextIO
+    partly : bool
+        Whether only some choices are to be tried: no problem is searched to the end then.
+
     Attributes
     ----------
     winners : list of dict
@@ -32,8 +39,8 @@ class Report:
         The event that names it.
     """
 
-    def __init__(self, problems: Sequence[str], output: TextIO) -> None:
-        self.problems, self.output = list(problems), output
+    def __init__(self, problems: Sequence[str], output: TextIO, partly: bool = False) -> None:
+        self.problems, self.output, self.partly = list(problems), output, partly
         self.winners: list[Event] = []
         self.failed: list[Event] = []
         self.not_kept = False
@@ -52,7 +59,8 @@ class Report:
     @property
     def left(self) -> int:
         """Return how many problems were not reached, or not searched to the end."""
-        return len(self.problems) - len(self.failed) - sum(event["complete"] for event in self.winners)
+        done = sum(event["complete"] or self.partly for event in self.winners)
+        return len(self.problems) - len(self.failed) - done
 
     def take(self, event: Event) -> None:
         """Take an event of `worker.search`."""
@@ -83,7 +91,7 @@ class Report:
         times = f"{1e3 * before['median']:9.3f} ms"
         if event["choice"] != str(HEURISTIC):
             times += f" -> {1e3 * after['median']:.3f} ms, {before['median'] / after['median']:.2f}x, {event['choice']}"
-        times += "" if event["complete"] else ", not searched to the end"
+        times += "" if event["complete"] or self.partly else ", not searched to the end"
         spread = max(before["spread"], after["spread"])
         times += f", disturbed: spread {100 * spread:.0f} %" if spread > DISTURBED else ""
         note = "known" if event.get("known") else f"{len(self._candidates.get(event['problem'], {}))} tried"
@@ -154,6 +162,11 @@ class Report:
         }
 
 
+def row(problem: str, choice: str, before: float, after: float) -> str:
+    """Return a row of text, with the heuristic's and the choice's own time in seconds."""
+    return f"{problem} -> {choice}  # {before / after:.2f}x, {1e3 * after:.3f} ms"
+
+
 def export(path: Path, report: Report) -> None:
     """Write winners that beat the heuristic as rows of text (see `clgraft.core.tuning.rows`).
 
@@ -167,5 +180,5 @@ def export(path: Path, report: Report) -> None:
     for event in report.winners:
         if event["choice"] != str(HEURISTIC):
             before, after = event["before"]["median"], event["after"]["median"]
-            lines.append(f"{event['problem']} -> {event['choice']}  # {before / after:.2f}x, {1e3 * after:.3f} ms")
+            lines.append(row(event["problem"], event["choice"], before, after))
     path.write_text("\n".join(lines) + "\n")

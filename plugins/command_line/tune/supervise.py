@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +125,13 @@ def collect(task: Task, device: str | None) -> list[str]:
         raise TuneError(f"[tune] {reason}") from None
 
 
-def search(problems: Sequence[str], effort: Effort, device: str | None, again: bool = False) -> Iterator[Event]:
+def search(
+    problems: Sequence[str],
+    effort: Effort,
+    device: str | None,
+    again: bool = False,
+    only: Mapping[str, Sequence[str]] | None = None,
+) -> Iterator[Event]:
     """Search problems; a candidate that ends the process becomes a row, and the search continues.
 
     The events are those of `worker.search`.
@@ -134,6 +140,8 @@ def search(problems: Sequence[str], effort: Effort, device: str | None, again: b
     ----------
     again : bool
         Forget the known results first.
+    only : mapping of str to sequence of str, optional
+        The choices of each problem that are tried besides the heuristic; by default everything that can be.
     """
     pending = list(problems)
     end = None if effort.budget is None else time.monotonic() + effort.budget
@@ -150,6 +158,7 @@ def search(problems: Sequence[str], effort: Effort, device: str | None, again: b
             "rounds": effort.rounds,
             "budget": left,
             "again": again,
+            "only": only,
         }
         again = False
         trying = ""

@@ -11,15 +11,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clgraft import core
-from clgraft.core.errors import ClgraftError
+from clgraft.core.errors import ClgraftError, ProblemError
 from clgraft.core.planning.choice import HEURISTIC, Choice
+from clgraft.core.problem import Problem
 from clgraft.core.tuning.database import Candidate, Database, Timing, Winner
 from clgraft.core.tuning.identity import device_class, device_key
-from clgraft.core.tuning.search import Effort, Search
+from clgraft.core.tuning.search import Effort, Search, choices
 from clgraft.plugins.command_line.tune import budget
 from clgraft.plugins.plugin import REPORTED
 
@@ -39,7 +40,8 @@ def search(job: dict[str, Any], send: Send) -> None:
     ----------
     job : dict
         ``problems``: texts; ``seconds``: of one problem's candidates; ``final_seconds``; ``rounds``; ``budget``: of all
-        problems, or None; ``again``: whether to forget what is known of them.
+        problems, or None; ``again``: whether to forget what is known of them; ``only``: by problem, the choices that
+        are tried besides the heuristic (without it everything that can be).
     """
     context = core.context()
     database = Database(device_key(context.device))
@@ -68,10 +70,12 @@ def search(job: dict[str, Any], send: Send) -> None:
             seconds = budget.seconds(waiting, left, seconds)
         waiting.remove(text)
         effort = Effort(seconds, job["rounds"], min(job["final_seconds"], seconds))
-        _search_one(text, context, database, effort, send)
+        _search_one(text, context, database, effort, send, job["only"] and job["only"][text])
 
 
-def _search_one(text: str, context: Any, database: Database, effort: Effort, send: Send) -> None:
+def _search_one(
+    text: str, context: Any, database: Database, effort: Effort, send: Send, only: Sequence[str] | None
+) -> None:
     known = database.candidates(text)
     send(event="problem", problem=text, known=sum(choice != HEURISTIC for choice in known))
 
@@ -79,7 +83,9 @@ def _search_one(text: str, context: Any, database: Database, effort: Effort, sen
         send(event="trying", choice=str(choice))
 
     try:
-        search = Search(core.parse(text), context, known, effort, trying)
+        problem = core.parse(text)
+        wanted = None if only is None else _offered(only, problem, context)
+        search = Search(problem, context, known, effort, trying, wanted)
         for candidate in search.run():
             kept = database.add(text, candidate)
             send(event="candidate", kept=kept, **candidate_record(candidate))
@@ -91,6 +97,14 @@ def _search_one(text: str, context: Any, database: Database, effort: Effort, sen
     else:
         kept = database.finish(search.winner)
         send(event="winner", kept=kept, **winner_record(search.winner))
+
+
+def _offered(only: Sequence[str], problem: Problem, context: core.Context) -> set[Choice]:
+    """Return those of some choices that can be tried for a problem; raise `ProblemError` if none can."""
+    found = set(map(Choice.parse, only)) & set(choices(problem, context))
+    if not found:
+        raise ProblemError(f"[tune] got {', '.join(only)}, expected a choice that clgraft has for it on this device")
+    return found
 
 
 def _why_not(heuristic: Candidate | None) -> str:
