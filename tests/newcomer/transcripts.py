@@ -212,7 +212,7 @@ _RULES = [
         (
             r"^building kernels for .*\n|^\d+ warnings? generated\.\n|^\[\d\d:\d\d:\d\d\] .*\n",
             "",
-        ),  # of compilers, MXNet
+        ),
         (r"\b[cg]pu \w+ \w+ units\d+[\w ]*", "WORDS"),
         (r"0x[0-9a-f]+", "0xN"),
         (r"/\S+/site-packages", "SITE-PACKAGES"),
