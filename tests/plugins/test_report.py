@@ -114,6 +114,12 @@ def test_a_file_of_something_else_is_refused(tmp_path, text):
         DeviceReport.read(tmp_path / "x.json")
 
 
+def test_a_busy_machine_is_noted(capfd):
+    assert gather.busy(0.2, 2) == ""
+    assert "a load of 5.0 on 2 cores" in gather.busy(5.0, 2)
+    assert "other work disturbed the figures" in capfd.readouterr().err
+
+
 def test_the_problems_are_ten_of_the_sets():
     assert len(gather.problems()) == 10
     assert set(gather.nets(["numpy"])) == set()

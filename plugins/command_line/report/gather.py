@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ PROBLEMS = {
 }
 NETS = ("resnet18", "squeezenet")  # of each peer the first that it has
 ROW_SECONDS = 0.2  # of a row of a problem; a net's takes 20 times as long
+BUSY = 0.5  # of all cores: the load above which a note says so
 CHECK_SHARE = 0.4  # of all the time
 
 
@@ -51,13 +53,22 @@ def gather(device: DeviceInfo, options: argparse.Namespace, command: str) -> Dev
     command : str
         What the report says that it was made by.
     """
-    begin = time.monotonic()
+    begin, load = time.monotonic(), os.getloadavg()[0]
     checked = check_operators(device, options.device, begin + CHECK_SHARE * options.seconds)
     measured = measure(options, begin + options.seconds)
-    measured.command = command
+    measured.command, measured.note = command, busy(load, measured.threads)
     if options.tune is not None:
         search(options.device, options.tune)
     return DeviceReport(dataclasses.asdict(device), checked, tuned(device), measured)
+
+
+def busy(load: float, cores: int) -> str:
+    """Return a note if other work than the report's, which the load before it shows, disturbs the figures."""
+    if load < BUSY * cores:
+        return ""
+    text = f"other work disturbed the figures: a load of {load:.1f} on {cores} cores before it began"
+    print(f"clgraft: {text}", file=sys.stderr, flush=True)
+    return text
 
 
 def check_operators(device: DeviceInfo, selector: str | None, until: float) -> Checked:
