@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.napoleon",
 ]
 
+exclude_patterns = ["devices"]  # the files from which devices.py writes a page
 html_theme = "furo"
 html_title = f"clgraft {release}"
 highlight_language = "none"  # fenced blocks name their language

@@ -80,3 +80,14 @@ def test_lines_fit_the_screen():
         if len(line) > 120
     ]
     assert not long
+
+
+def test_the_first_page_leads_by_question():
+    """One example, one plot and a guide for each framework; the full contents are in the sidebar only."""
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert text.count("```{toctree}") == text.count("\n:hidden:\n") > 0
+    shown = text.split("```{toctree}")[0]
+    assert len(re.findall(r"^## .*\?$", shown, re.M)) == 3 and len(shown.splitlines()) < 70
+    assert shown.count("```python") == shown.count("![") == 1
+    for guide in ("mxnet", "caffe", "onnx", "pytorch", "install", "devices", "performance", "tuning"):
+        assert f"]({guide}.md" in shown, guide
