@@ -1,6 +1,6 @@
 """The core of clgraft: problems, plans and contexts, without any framework."""
 
-from clgraft.core import abi, tuning
+from clgraft.core import abi, settings, tuning
 from clgraft.core.errors import ArgumentError, BuildError, ClgraftError, DeviceError, ExecutionError, ProblemError
 from clgraft.core.graph import CompiledGraph, hand_over_text
 from clgraft.core.operators.batchnorm import BatchNormProblem
@@ -28,6 +28,7 @@ Context.advisor = staticmethod(tuning.advise)
 Context.compiler = CompiledGraph
 Context.graph_writer = staticmethod(hand_over_text)
 c_callers.serve(abi.ffi, abi.lib)
+settings.warn_of_unknown()
 
 __all__ = [
     "ACCUMULATE",

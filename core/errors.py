@@ -1,6 +1,9 @@
-"""Every error that clgraft raises, under one base class."""
+"""Every error that clgraft raises, under one base class, and the words that one names for a misspelled one."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class ClgraftError(Exception):
@@ -13,6 +16,10 @@ class ProblemError(ClgraftError, ValueError):
 
 class ArgumentError(ClgraftError, ValueError):
     """An argument of a run that does not fit its plan: name, shape, dtype, layout or count."""
+
+
+class SettingError(ArgumentError):
+    """An environment variable of clgraft that holds something else than it may."""
 
 
 class DeviceError(ClgraftError, ValueError):
@@ -33,3 +40,20 @@ class ExecutionError(ClgraftError, RuntimeError):
 
 class Declined(Exception):
     """Raised by an implementation that does not serve a problem; the text is the reason."""
+
+
+def nearest(word: str, known: Iterable[str], most: int = 3, likeness: float = 0.6) -> list[str]:
+    """Return the known words that are spelled most like a word, in any case, the nearest first; empty if none is.
+
+    A likeness of 1 is that of words that differ in nothing but the case.
+    """
+    spelled: dict[str, str] = {}
+    for name in known:
+        spelled.setdefault(name.lower(), name)
+    return [spelled[name] for name in get_close_matches(word.lower(), spelled, n=most, cutoff=likeness)]
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the known words nearest to a wrong one; empty if none is near."""
+    found = nearest(word, known)
+    return f"; nearest: {', '.join(found)}" if found else ""

@@ -1,7 +1,11 @@
-"""Writes files: regular files whole or not at all, pipes and devices as streams, nobody else's files."""
+"""Files that users name: those to read, with errors that say what is wrong and what to do, and those to write.
+
+Regular files are written whole or not at all, pipes and devices as streams, and nobody else's files.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -9,16 +13,17 @@ import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from clgraft.core.errors import ClgraftError
+from clgraft.core.errors import ClgraftError, hint
 
 STDIN = "-"
 UNFINISHED = ".new-"  # how the name of a file begins until all of it is written
+MOST_NAMES = 1000  # of a folder, that are compared with a wrong one
 # open files of a process: not to be replaced even if they are regular ones
 _OPEN_FILE = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 
 
 class FileError(ClgraftError, ValueError):
-    """Raised for a file that is not to be written, or cannot be."""
+    """Raised for a file that is missing, not of the expected kind, or not to be read or written."""
 
 
 def is_stream(path: Path) -> bool:
@@ -30,6 +35,82 @@ def is_stream(path: Path) -> bool:
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def read_file(path: Path, where: str, expected: str) -> bytes:
+    """Return the content of a file that a user names, or of a stream.
+
+    Parameters
+    ----------
+    path : Path
+    where : str
+        What errors start with.
+    expected : str
+        What the file should be, for errors.
+
+    Raises
+    ------
+    FileError
+        With the path, the reason and what to do.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unread(path, where, expected, error) from None
+
+
+def expect_file(path: Path, where: str, expected: str, streams: bool = False) -> Path:
+    """Return the path of a file that a user names and that can be read; nothing is read of it.
+
+    Parameters
+    ----------
+    path : Path
+    where, expected : str
+        As of `read_file`.
+    streams : bool
+        Whether it may be a stream.
+
+    Raises
+    ------
+    FileError
+        With the path, the reason and what to do.
+    """
+    if is_stream(path):
+        if streams:
+            return path
+        raise FileError(f"[{where}] got {path}, which is a stream; expected {expected}, which is read several times")
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise _unread(path, where, expected, error) from None
+
+
+def _unread(path: Path, where: str, expected: str, error: OSError) -> FileError:
+    """Return the error for a file that cannot be read: path, reason, what is expected, and names that are near."""
+    near = ""
+    if isinstance(error, IsADirectoryError):
+        reason = "which is a folder"
+    elif not isinstance(error, FileNotFoundError):
+        reason = f"which cannot be read: {error.strerror or error}"
+    elif not path.parent.is_dir():
+        reason = f"which does not exist, nor does the folder {path.parent}"
+    else:
+        with contextlib.suppress(OSError):
+            near = hint(path.name, sorted(os.listdir(path.parent))[:MOST_NAMES])
+        reason = "which does not exist" + ("" if near or path.is_absolute() else f" in {Path.cwd()}")
+    return FileError(f"[{where}] got {path}, {reason}; expected {expected}{near}")
+
+
+def why_unwritable(path: Path) -> str:
+    """Return why a file or a stream cannot be written, and what to do; empty if nothing speaks against it."""
+    if is_stream(path):
+        return ""
+    if path.is_dir():
+        return "which is a folder; expected a file"
+    if not path.parent.is_dir():
+        return f"whose folder does not exist; expected one that does: mkdir -p {path.parent}"
+    return ""
 
 
 def write_models(
@@ -60,6 +141,9 @@ def write_models(
     for path, data in outputs.items():
         if is_stream(path):
             continue
+        fault = why_unwritable(path)
+        if fault:
+            raise FileError(f"[swap] got {path} to write to, {fault}")
         if path.resolve() in read:
             raise FileError(f"[swap] got {path} to write to, expected a file other than those read")
         if not force and not _may_replace(path, data, marks):

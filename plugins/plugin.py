@@ -143,6 +143,8 @@ class Plugin:
         Which files it serves, for help texts; empty if it serves none.
     examples : tuple of str
         Command lines for the help text.
+    instead : str
+        What a user does with models that are not swapped; empty where they are.
     environment : mapping of str to str
         Environment variables that processes with the framework need, unless the user sets them.
     """
@@ -150,6 +152,7 @@ class Plugin:
     name: str = ""
     models: str = ""
     examples: tuple[str, ...] = ()
+    instead: str = ""
     environment: Mapping[str, str] = {}
 
     def recognises(self, path: Path) -> bool:

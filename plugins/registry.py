@@ -12,7 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from clgraft.plugins.plugin import Plugin, PluginError
+from clgraft.core.files import FileError
+from clgraft.plugins.plugin import Plugin
 
 GROUP = "clgraft.plugins"
 _log = logging.getLogger("clgraft")
@@ -39,23 +40,25 @@ def plugins() -> list[Plugin]:
     return sorted(_registered.values(), key=lambda plugin: (not type(plugin).__module__.startswith(own), plugin.name))
 
 
-def find(path: Path) -> Plugin:
-    """Return the plugin for a model file.
+def find(path: Path, command: str = "swap") -> Plugin:
+    """Return the plugin for a model file that a command gets.
 
     Raises
     ------
-    PluginError
+    FileError
         When no plugin knows such files.
     """
     for plugin in plugins():
         if plugin.recognises(path):
             return plugin
-    raise PluginError(f"[swap] got {path}, expected a model of one of the plugins ({known_models()})")
+    models = known_models(swapped=command == "swap")
+    raise FileError(f"[{command}] got {path}, expected a model of one of the plugins ({models})")
 
 
-def known_models() -> str:
-    """Return which models the plugins serve, for messages."""
-    return "; ".join(f"{plugin.name}: {plugin.models}" for plugin in plugins() if plugin.models)
+def known_models(swapped: bool = False) -> str:
+    """Return which models the plugins serve, or which of them they swap, for messages."""
+    chosen = [plugin for plugin in plugins() if plugin.models and not (swapped and plugin.instead)]
+    return "; ".join(f"{plugin.name}: {plugin.models}" for plugin in chosen)
 
 
 def environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from clgraft.caffe_layers.library import build
 from clgraft.core import settings
-from clgraft.core.errors import ArgumentError, BuildError
+from clgraft.core.errors import ArgumentError, BuildError, hint
 from clgraft.core.log import log
 from clgraft.core.runtime import folders
 
@@ -78,7 +78,9 @@ def check_types(given: str) -> None:
     known = [kind for kind, _, replaces in build.types() if replaces]
     unknown = [name for name in given.replace(",", " ").split() if name not in (*known, "all", "none")]
     if unknown:
-        raise ArgumentError(f"[native] got type {unknown[0]!r}, expected all, none or some of {', '.join(known)}")
+        near = hint(unknown[0], known)
+        expected = f"all, none or some of {', '.join(known)}{near}"
+        raise ArgumentError(f"[native] got type {unknown[0]!r}, expected {expected}")
 
 
 def load(path: Path | str | None = None) -> Any:

@@ -6,11 +6,15 @@ import sys
 from pathlib import Path
 
 from clgraft.caffe_layers.swap.rules import MODULE, SwapError
-from clgraft.core.files import STDIN, FileError, write_models
+from clgraft.core.files import STDIN, FileError, read_file, write_models
 
 _HEAD = 512  # bytes at the start in which control characters mean binary data
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))
 MARKS = (MODULE.encode(), b"  # clgraft was ")  # of prototxts that clgraft has written
+
+
+class SwapFileError(SwapError, FileError):
+    """A file of a swap that cannot be read or is not to be written."""
 
 
 def read_text(path: Path) -> str:
@@ -22,9 +26,9 @@ def read_text(path: Path) -> str:
         When it cannot be read, is empty or binary, or is in an encoding that Caffe cannot read.
     """
     try:
-        data = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
-    except OSError as error:
-        raise SwapError(f"[swap] got {path}, which cannot be read: {error.strerror}") from None
+        data = sys.stdin.buffer.read() if str(path) == STDIN else read_file(path, "swap", "a net or a solver")
+    except FileError as error:
+        raise SwapFileError(str(error)) from None
     if not data.strip():
         raise SwapError(f"[swap] got {path}, which is empty, expected a net or a solver")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -48,4 +52,4 @@ def write_files(outputs: dict[Path, str], inputs: set[Path], force: bool) -> Non
     try:
         write_models(encoded, inputs, MARKS, force)
     except FileError as error:
-        raise SwapError(str(error)) from None
+        raise SwapFileError(str(error)) from None

@@ -19,7 +19,9 @@ def check_interpreter() -> None:
     expected = f"expected an interpreter of Python {VERSION}, for which libclgraft.so was made"
     try:
         answer = subprocess.run([name, "-c", QUESTION], capture_output=True, text=True, timeout=60, check=True).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
+        raise ImportError(f"got CLGRAFT_PYTHON={name}, which cannot be run ({error.strerror}), {expected}") from None
+    except subprocess.SubprocessError as error:
         raise ImportError(f"got CLGRAFT_PYTHON={name} ({error}), {expected}") from None
     version, _, prefix = answer.strip().partition(" ")
     if version != VERSION:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from clgraft.core.errors import ProblemError
+from clgraft.core.errors import ProblemError, hint
 from clgraft.core.nn.formulas import names_in, split
 from clgraft.core.operators.batchnorm import following
 
@@ -310,7 +310,8 @@ def find(name: str) -> Function:
         If there is none; the text lists them.
     """
     if name not in ACTIVATIONS:
-        raise ProblemError(f"[activation] got {name!r}, expected one of {sorted(ACTIVATIONS)}")
+        near = hint(str(name), ACTIVATIONS)
+        raise ProblemError(f"[activation] got {name!r}, expected one of {sorted(ACTIVATIONS)}{near}")
     return ACTIVATIONS[name]
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from clgraft.core.errors import ProblemError
+from clgraft.core.errors import ProblemError, hint
 from clgraft.core.problem.dtypes import DTYPES, expect_in_numpy
 from clgraft.core.problem.text import Entry, Reader, write
 
@@ -334,9 +334,13 @@ def parse(text: str) -> Problem:
     ProblemError
         If the kind is unknown, a word cannot be read, or the shapes are inconsistent.
     """
+    if not isinstance(text, str):
+        expected = "the text of a problem, such as 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3'"
+        raise ProblemError(f"[problem] got {type(text).__name__}, expected {expected}")
     kind, _, rest = text.strip().partition(" ")
     if kind not in Problem._kinds:
-        raise ProblemError(f"[problem] got kind {kind!r}, expected one of {sorted(Problem._kinds)}")
+        known = sorted(Problem._kinds)
+        raise ProblemError(f"[problem] got kind {kind!r}, expected one of {known}{hint(kind, known)}")
     if not text.isascii():
         raise ProblemError(f"[{kind}] got {text!r}, expected only ASCII characters")
     try:

@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from clgraft.core import settings
-from clgraft.core.errors import DeviceError
+from clgraft.core.errors import DeviceError, hint
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.runtime import toolchains
 
-PYOPENCL_VARIABLE = "PYOPENCL_CTX"
+PYOPENCL_VARIABLE = settings.PYOPENCL_CTX.name
 
 
 def _cl() -> Any:
@@ -167,11 +167,19 @@ def _numbered(items: list[Any], word: str) -> Any | None:
 
 
 def _what_there_is(word: str, devices: list[Any]) -> str:
-    lines = [f"[device] got {word!r}, expected 'cpu', 'gpu', part of a name, or numbers, of one of:"]
+    found = [describe(device) for device in devices]
+    kind = {"cpu": "CPU", "gpu": "GPU"}.get(word)
     if not word:
-        lines = [
-            "[device] got no OpenCL device, expected at least one; `pip install clgraft[cpu]` brings one for x86 CPUs"
-        ]
-    lines += [f"  {describe(device)}" for device in devices] or ["  (no device was found)"]
+        first = "got no OpenCL device, expected at least one; `pip install clgraft[cpu]` brings one for x86 CPUs"
+    elif kind:
+        expected = "; expected one of those that were:" if found else ", nor any other OpenCL device"
+        first = f"got {word!r}, but no {kind} was found{expected}"
+    else:
+        names = {part for info in found for part in f"{info.platform} {info.name} {info.toolchain}".lower().split()}
+        near = hint(word, ["cpu", "gpu", *sorted(names)])
+        first = f"got {word!r}, expected 'cpu', 'gpu', part of a name, or numbers{near}, of one of:"
+    lines = [f"[device] {first}", *([f"  {info}" for info in found] or ["  (no device was found)"])]
     lines += [f"  not usable: {reason}" for reason in toolchains.problems()]
+    if kind == "GPU":
+        lines.append("  a GPU needs the OpenCL driver of its vendor: see `clgraft devices` and docs/install.md")
     return "\n".join(lines)

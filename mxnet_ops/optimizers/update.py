@@ -12,6 +12,7 @@ import numpy as np
 from mxnet.base import _LIB, check_call
 from mxnet.runtime import Features
 
+from clgraft.core import settings
 from clgraft.mxnet_ops.engine.calls import REORDER, ffi, lib
 from clgraft.mxnet_ops.optimizers.numbers import as_mxnet_reads
 
@@ -26,6 +27,12 @@ def available() -> bool:
 
 AVAILABLE = available()
 SERVED: set[type] = set()  # ours; subclasses of users are pickled as what they are
+
+
+@functools.cache
+def _check_settings() -> None:
+    """Check the settings before the first update: C takes a wrong one for none."""
+    settings.check()
 
 
 class Arrays(NamedTuple):
@@ -120,6 +127,7 @@ class Served(mx.optimizer.Optimizer):
 
     def _update_served(self, indices: Any, weights: Any, gradients: Any, states: Any, multi_precision: bool) -> None:
         parent: Any = super()
+        _check_settings()
         others = parent.update_multi_precision if multi_precision else parent.update
         if not isinstance(indices, (tuple, list)):
             indices, weights, gradients, states = [indices], [weights], [gradients], [states]

@@ -15,6 +15,7 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet import gluon
 
+from clgraft.core import ProblemError
 from clgraft.mxnet_ops.swap.frozen import expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol, with_fuse
@@ -192,11 +193,19 @@ def swap_block(
         What is replaced once the net is hybridized. Without, sums and products that are written with Python's operators
         (``x + y``) stay MXNet's.
 
+    Raises
+    ------
+    ProblemError
+        If it is no net.
+
     Notes
     -----
     A layer that is replaced after the swap, such as ``net.output = nn.Dense(10)``, is served with the net that holds it
     when that net is hybridized; alone it is MXNet's until `swap_block` is called again, which says what became of it.
     """
+    if not isinstance(net, gluon.Block):
+        other = " (swap_symbol takes symbols)" if isinstance(net, mx.sym.Symbol) else ""
+        raise ProblemError(f"[swap] got {type(net).__name__}, expected a gluon.Block{other}")
     chosen = with_fuse(fuse, regions, default=True)
     expect_regions(frozen, chosen)
     _install()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from clgraft.core import ProblemError
+from clgraft.core.errors import hint
 from clgraft.mxnet_ops.engine.operator import FAMILIES, operator_of
 from clgraft.mxnet_ops.swap.regions import REGION
 from clgraft.mxnet_ops.swap.report import Report
@@ -58,4 +59,4 @@ def expect_variables(names: Collection[str], known: Collection[str]) -> None:
     """Raise `ProblemError` unless all names are known."""
     for name in names:
         if name not in known:
-            raise ProblemError(f"[swap] got frozen {name!r}, expected some of {list(known)}")
+            raise ProblemError(f"[swap] got frozen {name!r}, expected some of {list(known)}{hint(str(name), known)}")

@@ -58,7 +58,15 @@ def swap_symbol(
         the one load into the other.
     report : Report
         What was replaced, what was left alone and why.
+
+    Raises
+    ------
+    ProblemError
+        If it is no symbol.
     """
+    if not isinstance(symbol, mx.sym.Symbol):
+        other = " (swap_block takes Gluon nets)" if isinstance(symbol, mx.gluon.Block) else ""
+        raise ProblemError(f"[swap] got {type(symbol).__name__}, expected an mx.sym.Symbol{other}")
     return swap_known(symbol, {}, select=select, regions=with_fuse(fuse, regions, default=False), frozen=frozen)
 
 

@@ -14,10 +14,30 @@ from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.swap import is_solver, net_of
 from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
+from clgraft.core import settings
 from clgraft.core.errors import ClgraftError
+from clgraft.core.files import expect_file
 
 _CPU_ALONE = b"Cannot use GPU in CPU-only Caffe"
 _GPU = ("GPU", "1")  # as text and as number
+DEVICE = settings.DEVICE.name
+
+
+def expect_files(arguments: Sequence[str]) -> None:
+    """Raise `FileError` if a file that caffe is called with cannot be read: Caffe would end with a trace of its own."""
+    for flag in ("solver", "model", "snapshot", "weights"):
+        place = _place(arguments, flag)
+        for name in filter(None, place[2].split(",") if place else ()):
+            expect_file(Path(name), "caffe", f"the file of -{flag}", streams=True)
+
+
+def why_no_gpu(binary: str, arguments: Sequence[str]) -> str:
+    """Return why caffe would end for want of a GPU, and what to do; empty if it would not."""
+    place = _place(arguments, "gpu")
+    if place is None or not place[2] or not _has_only_cpu(binary):
+        return ""
+    expected = f"no -gpu: clgraft's layers run on the device of {DEVICE}"
+    return f"got -gpu {place[2]}, but this Caffe was built without a GPU; expected {expected}"
 
 
 def for_cpu(binary: str, arguments: Sequence[str]) -> tuple[list[str], str]:
@@ -40,7 +60,8 @@ def for_cpu(binary: str, arguments: Sequence[str]) -> tuple[list[str], str]:
     with os.fdopen(os.dup(copy), "wb") as file:
         file.write(text.encode("utf-8", "surrogateescape"))
     changed = [*arguments[:index], f"{begin}/proc/self/fd/{copy}", *arguments[index + 1 :]]
-    return changed, f"{solver} says solver_mode: GPU, and this Caffe has no GPU: its copy in this run says CPU"
+    got = f"got solver_mode: GPU in {solver}, but this Caffe was built without a GPU"
+    return changed, f"{got}; this run takes a copy that says CPU"
 
 
 def types_of_ours(arguments: Sequence[str]) -> str:

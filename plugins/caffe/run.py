@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from clgraft.caffe_layers.library import build, process
+from clgraft.core import settings
 from clgraft.core.errors import BuildError, ClgraftError
 from clgraft.plugins.caffe import embedded, files
 
 # the first protobuf that refuses message classes as old as Caffe's, unless it runs in pure Python
 _STRICT_PROTOBUF = 4
-REPLACED = "CLGRAFT_CAFFE_REPLACE"
-REGIONS = "CLGRAFT_CAFFE_REGIONS"
+REPLACED = settings.CAFFE_REPLACE.name
+REGIONS = settings.CAFFE_REGIONS.name
 
 _DESCRIPTION = """Run Caffe's own command, such as caffe train, with clgraft's layers. Nets need no change: a library
 of C++ layers, which is made on first use, serves the types that clgraft has. Nets of clgraft swap load as well, because
@@ -81,9 +82,15 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     CaffeError
-        When there is no caffe command.
+        When there is no caffe command, or it has no GPU and is asked for one.
+    FileError
+        If a file that it is called with cannot be read.
     """
     binary = find_binary(options.binary)
+    files.expect_files(options.arguments)
+    fault = "" if options.action == "device_query" else files.why_no_gpu(binary, options.arguments)
+    if fault:
+        raise CaffeError(f"[caffe] {fault}")
     loading = cpp_layers(binary, options.replace, os.environ)
     arguments, notes = options.arguments, []
     if options.action == "train":
@@ -169,8 +176,8 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     result = dict(base)
     paths = [str(Path(embedded.__file__).resolve().parent), *_filled(base.get("PYTHONPATH", ""))]
     result["PYTHONPATH"] = os.pathsep.join(paths)
-    result["CLGRAFT_CAFFE_SITES"] = os.pathsep.join(package_folders())
-    result["CLGRAFT_CAFFE_PYTHON"] = ".".join(map(str, sys.version_info[:2]))
+    result[settings.CAFFE_SITES.name] = os.pathsep.join(package_folders())
+    result[settings.CAFFE_PYTHON.name] = ".".join(map(str, sys.version_info[:2]))
     if sys.prefix != sys.base_prefix:
         # Python in a binary takes the first python3 on PATH for its home. In a virtual environment it would lose the
         # system's packages, among them Caffe's own.

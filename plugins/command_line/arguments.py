@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from clgraft.core.files import why_unwritable
+
 DEVICE_HELP = "cpu, gpu, part of a name, 0:1 (default: CLGRAFT_DEVICE, else PYOPENCL_CTX)"
 
 
@@ -55,8 +57,9 @@ def counts(text: str) -> list[int]:
 def new_file(text: str) -> Path:
     """Read the path of a file to write: refused before anything runs if it is a folder, or in none."""
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"got {text}, expected a file in a folder that exists")
+    fault = why_unwritable(path)
+    if fault:
+        raise argparse.ArgumentTypeError(f"got {text}, {fault}")
     return path
 
 

@@ -10,8 +10,11 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from clgraft import __version__
+from clgraft.core import settings
+from clgraft.core.errors import SettingError
+from clgraft.core.files import FileError
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import cache, completion, device_list, swap
+from clgraft.plugins.command_line import cache, completion, device_list, settings_list, swap
 from clgraft.plugins.command_line.bench import command as bench
 from clgraft.plugins.command_line.check import command as check
 from clgraft.plugins.command_line.profile import command as profile
@@ -19,7 +22,8 @@ from clgraft.plugins.command_line.tune import command as tune
 from clgraft.plugins.command_line.warm import command as warm
 from clgraft.plugins.plugin import REPORTED
 
-_COMMANDS = (swap, check, bench, tune, profile, warm, device_list, cache, completion)
+_COMMANDS = (swap, check, bench, tune, profile, warm, device_list, settings_list, cache, completion)
+WRONG_USAGE = 2  # exit status, as that of argparse
 _EXAMPLES = (
     "clgraft devices",
     "clgraft check",
@@ -38,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage.
+        Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage, files or settings.
     """
     with _messages():
         return _run(build_parser().parse_args(arguments))
@@ -58,6 +62,8 @@ def _messages() -> Iterator[None]:
 
 def _run(options: argparse.Namespace) -> int:
     try:
+        if options.run is not settings_list.run:  # which lists what is wrong
+            settings.check()
         status: int = options.run(options)
         sys.stdout.flush()
         return status
@@ -68,6 +74,9 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("clgraft: interrupted", file=sys.stderr)
         return 130
+    except (FileError, SettingError) as error:
+        print(f"clgraft: {error}", file=sys.stderr)
+        return WRONG_USAGE
     except REPORTED as error:
         print(f"clgraft: {error}", file=sys.stderr)
         return 1

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from clgraft.core import problem
+from clgraft.core.files import STDIN, FileError, is_stream, read_file
 from clgraft.core.problem import parse
 from clgraft.plugins.command_line import events
-
-STDIN = "-"
 
 
 def kinds() -> list[str]:
@@ -18,13 +18,21 @@ def kinds() -> list[str]:
     return sorted(problem.kinds())
 
 
-def read(word: str) -> list[str] | None:
+def is_problem(word: str) -> bool:
+    """Return whether a word is the text of a problem or a line of ``CLGRAFT_VERBOSE``; it may have faults."""
+    first, *others = word.split() or [""]
+    return (bool(others) and first in kinds()) or events.parse(word) is not None
+
+
+def read(word: str, command: str = "problem") -> list[str] | None:
     """Return the problems that a word of the command line names, in full and each once.
 
     Parameters
     ----------
     word : str
         The text of a problem, a line of ``CLGRAFT_VERBOSE``, a file of either, or ``-`` for such lines on stdin.
+    command : str
+        What errors start with.
 
     Returns
     -------
@@ -33,20 +41,24 @@ def read(word: str) -> list[str] | None:
 
     Raises
     ------
+    FileError
+        If a file cannot be read as text.
     ProblemError
         If a line cannot be read.
     """
     event = events.parse(word)
     if event is not None:
         return [str(parse(event.problem))]
-    words = word.split()
-    if len(words) > 1 and words[0] in kinds():
+    if is_problem(word):
         return [str(parse(word))]
     if word == STDIN:
         return from_lines(sys.stdin)
     path = Path(word)
-    if path.is_file():
-        return from_lines(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    if os.path.isfile(path) or is_stream(path):  # False for a text that is too long for a name, too
+        data = read_file(path, command, "a file of problems")
+        if b"\0" in data:
+            raise FileError(f"[{command}] got {path}, which is binary; expected a file of problems")
+        return from_lines(data.decode("utf-8", "replace").splitlines())
     return None
 
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from clgraft.core.files import FileError, expect_file
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments
 from clgraft.plugins.plugin import PluginError, SwapRequest
@@ -19,8 +20,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Replace a model's operators by OpenCL ones. Names stay, so existing weights load. "
         "The report says what changed, what did not, and why.",
     )
-    swap.add_argument("model", type=Path, help=registry.known_models())
-    swap.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the result goes (default: stdout)")
+    swap.add_argument("model", type=Path, help=registry.known_models(swapped=True))
+    swap.add_argument(
+        "-o", "--output", type=arguments.new_file, metavar="FILE", help="where the result goes (default: stdout)"
+    )
     swap.add_argument(
         "--types", type=arguments.words, metavar="T,T", help="only these types, in the framework's words: Convolution"
     )
@@ -64,6 +67,9 @@ def run(options: argparse.Namespace) -> int:
         raise PluginError("[swap] got --keep without --regions, expected both: only regions hide values")
     if options.frozen and not options.regions:
         raise PluginError("[swap] got --frozen without --regions, expected both: regions have frozen parameters")
+    plugin = registry.find(expect_file(options.model, "swap", "a model", streams=True))
+    if plugin.instead:
+        raise FileError(f"[swap] got {options.model}, which is not swapped: {plugin.instead}")
     request = SwapRequest(
         source=options.model,
         target=options.output,
@@ -78,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         root=options.root,
         force=options.force,
     )
-    result = registry.find(options.model).swap(request)
+    result = plugin.swap(request)
     printed = options.output is None or bool(result.text)
     if printed:
         # bytes: a net's text may hold characters that the terminal's encoding lacks

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core.errors import hint
+from clgraft.core.files import read_file
 from clgraft.plugins.plugin import PluginError
 
 _MESSAGE = re.compile(r"^\w*Error: (?:Error in operator (.*?): )?(?:\[[\d:]+\] )?(?:\S+\.(?:cc|h):\d+: )?(.*)", re.M)
@@ -42,11 +44,12 @@ def read_graph(path: Path) -> dict[str, Any]:
     ------
     PluginError
         If it is no symbol.
+    FileError
+        If it cannot be read.
     """
-    if not path.is_file():
-        raise PluginError(f"[mxnet] got {path}, which is not a file")
+    data = read_file(path, "mxnet", "a symbol's .json")
     try:
-        graph = json.loads(path.read_text(encoding="utf-8"))
+        graph = json.loads(data)
     except ValueError as error:
         raise PluginError(f"[mxnet] got {path}, which is no JSON: {error}") from None
     nodes = graph.get("nodes") if isinstance(graph, dict) and "heads" in graph else None
@@ -74,7 +77,7 @@ def expect_shapes(mxnet: Any, symbol: Any, shapes: Mapping[str, Sequence[int]]) 
     names = symbol.list_arguments()
     unknown = [name for name in shapes if name not in names]
     if unknown:
-        raise PluginError(f"[mxnet] got a shape of {unknown[0]}, expected those of some of {names}")
+        raise PluginError(f"[mxnet] got a shape of {unknown[0]}, expected some of {names}{hint(unknown[0], names)}")
     try:
         known = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})[0]
     except mxnet.MXNetError as error:

@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import helper
 
+from clgraft.core.files import FileError, read_file
 from clgraft.plugins.onnx import operators
 from clgraft.plugins.onnx.errors import OnnxError, UnsupportedError
 from clgraft.plugins.onnx.functions import inlined
@@ -112,14 +113,17 @@ def _read(source: Source) -> tuple[onnx.ModelProto, Path | None]:
         copy = onnx.ModelProto()
         copy.CopyFrom(source)
         return copy, None
+    if not isinstance(source, (str, os.PathLike, bytes)):
+        expected = "the path of an .onnx, its bytes or an onnx.ModelProto"
+        raise OnnxError(f"[onnx] got {type(source).__name__}, expected {expected}")
     folder, where = None, f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
     if not isinstance(source, bytes):
         path = Path(source)
         folder = path.resolve().parent
         try:
-            source = path.read_bytes()
-        except OSError as error:
-            raise OnnxError(f"[onnx] got {path}, which cannot be read: {error.strerror or error}") from None
+            source = read_file(path, "onnx", "an ONNX model's .onnx")
+        except FileError as error:
+            raise OnnxError(str(error)) from None
     try:
         proto = onnx.load_model_from_string(source)
     except (DecodeError, ValueError, TypeError) as error:

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.plugins.onnx import run
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, Task
 
 PACKAGE = "clgraft.plugins.onnx"
-THREADS = "CLGRAFT_PEER_THREADS"  # ours: these libraries take a number of threads by their API alone
+THREADS = settings.PEER_THREADS.name  # ours: these libraries take a number of threads by their API alone
 NETS = ("resnet50", "vgg19", "densenet121", "squeezenet", "inception_v2", "shufflenet")
 
 
@@ -21,6 +22,7 @@ class OnnxPlugin(Plugin):
 
     name = "onnx"
     models = "an ONNX model's .onnx"
+    instead = "a whole ONNX model runs as one graph: use clgraft run, or clgraft.plugins.onnx.Session in Python"
     examples = (
         "clgraft check model.onnx --shape x=1,3,224,224",
         "clgraft run model.onnx --input x=image.npy --profile",

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clgraft.core.errors import hint
+from clgraft.core.files import FileError, expect_file, read_file
+from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, terminal
 from clgraft.plugins.plugin import PluginError
 
 REPEATS = 5  # timed runs of a profile
+ARRAY = b"\x93NUMPY"  # how files of numpy.save begin
+EXPECTED = "one array, from a file of numpy.save (.npy)"
 
 
 def add_command(commands: Any) -> None:
@@ -54,18 +60,15 @@ def _named(text: str) -> tuple[str, Path]:
 
 def run(options: argparse.Namespace) -> int:
     """Run the model and print its outputs."""
+    _expect_model(options.model)
+    given = {name: _array(file) for name, file in options.input}
     try:
         from clgraft.plugins.onnx import samples
         from clgraft.plugins.onnx.session import Session
     except ImportError as error:
         raise PluginError(f"[run] onnx is needed to read {options.model} and cannot be imported: {error}") from None
     session = Session(options.model, options.device)
-    given = {name: _array(file) for name, file in options.input}
-    names = [port.name for port in session.inputs]
-    for name in given:
-        if name not in names:
-            raise PluginError(f"[run] got input {name!r}, expected one of {names}")
-    shapes = {**dict(options.shape), **{name: array.shape for name, array in given.items()}}
+    shapes = _shapes([port.name for port in session.inputs], dict(options.shape), given)
     arrays = {**samples.inputs(session, shapes), **given}
     results = session.run(arrays)
     for name, array in results.items():
@@ -78,13 +81,47 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _expect_model(path: Path) -> None:
+    """Raise `FileError` if a file cannot be read, or is the model of another plugin."""
+    expect_file(path, "run", "an ONNX model's .onnx", streams=True)
+    other = next((plugin for plugin in registry.plugins() if path.suffix and plugin.recognises(path)), None)
+    if other is not None and other.name != "onnx":
+        raise FileError(f"[run] got {path}, {other.models}, expected an ONNX model's .onnx; `clgraft swap` takes it")
+
+
+def _shapes(
+    names: Sequence[str], shapes: Mapping[str, Sequence[int]], given: Mapping[str, np.ndarray]
+) -> dict[str, Sequence[int]]:
+    """Return the shapes of inputs that `--shape` and `--input` say, which have to agree."""
+    for option, words in (("--input", given), ("--shape", shapes)):
+        for name in words:
+            if name not in names:
+                near = hint(name, names)
+                raise PluginError(f"[run] got {option} {name}, expected one of the model's inputs {names}{near}")
+    for name in given:
+        if name in shapes and tuple(shapes[name]) != given[name].shape:
+            both = f"--shape {name}={','.join(map(str, shapes[name]))} and an --input {name} of shape"
+            raise PluginError(f"[run] got {both} {given[name].shape}, expected one of the two: an array has a shape")
+    return {**shapes, **{name: array.shape for name, array in given.items()}}
+
+
 def _array(file: Path) -> np.ndarray:
+    """Return the array of a file of `numpy.save`.
+
+    Raises
+    ------
+    FileError
+        If it cannot be read or is something else.
+    """
+    data = read_file(file, "run", EXPECTED)
+    if not data.startswith(ARRAY):
+        archive = "an archive, as numpy.savez makes" if data.startswith(b"PK") else "no array"
+        what = "an ONNX model" if file.suffix == ".onnx" else archive if data else "empty"
+        raise FileError(f"[run] got {file}, which is {what}; expected {EXPECTED}")
     try:
-        array = np.load(file, allow_pickle=False)
+        array: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise PluginError(f"[run] got {file}, expected an array of numpy.save: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise PluginError(f"[run] got {file}, expected one array of numpy.save")
+        raise FileError(f"[run] got {file}, expected {EXPECTED}: {error}") from None
     return array
 
 

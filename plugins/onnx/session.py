@@ -6,11 +6,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from clgraft import core
+from clgraft.core.errors import hint
 from clgraft.core.graph import CompiledGraph, Graph, Report
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.loading import Model, Port, Source, fits, load
@@ -18,6 +19,7 @@ from clgraft.plugins.onnx.lowering import Asked, IndexCheck, Lowering
 from clgraft.plugins.onnx.values import Value, known
 
 MOST_PROGRAMS = 8  # sets of shapes, or of answers to one question, that are kept
+IMAGE = 224  # pixels of a side, where an error proposes a shape
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Session:
         self._context, self._passes = core.context(device), passes
         self._programs: OrderedDict[Any, ModelProgram] = OrderedDict()
         self._lock = threading.Lock()
-        if all(_is_fixed(port) for port in self.inputs):  # so that nodes are refused now
+        if all(_is_fixed(port.shape) for port in self.inputs):  # so that nodes are refused now
             self._program({port.name: port.shape for port in self.inputs})
 
     @property
@@ -107,24 +109,46 @@ class Session:
         names = [f"{port.name}{list(port.shape or ())}" for port in self.inputs]
         return f"Session({', '.join(names)} -> {', '.join(port.name for port in self.outputs)})"
 
-    def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the model.
+    @overload
+    def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
+
+    @overload
+    def run(self, arrays: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]: ...
+
+    def run(self, arrays: Any, input_feed: Any = None) -> Any:
+        """Run the model; ``run(arrays)``, or as in ONNX Runtime ``run(output_names, arrays)``.
 
         Parameters
         ----------
         arrays : mapping of str to numpy.ndarray
-            All inputs by name, of the model's types.
+            All inputs by name, of the model's types. In ONNX Runtime's form the names of the wanted outputs, or None
+            for all.
+        input_feed : mapping of str to numpy.ndarray, optional
+            In ONNX Runtime's form all inputs by name.
 
         Returns
         -------
-        dict of str to numpy.ndarray
-            The outputs by name.
+        dict of str to numpy.ndarray, or list of numpy.ndarray
+            The outputs by name; in ONNX Runtime's form a list of those wanted, in that order.
 
         Raises
         ------
         OnnxError
             Naming the input that does not fit, or the node that does not fit its inputs.
         """
+        if input_feed is None:
+            return self._run(arrays)
+        names = [port.name for port in self.outputs]
+        wanted = names if arrays is None else arrays
+        if isinstance(wanted, (str, bytes)) or not isinstance(wanted, Sequence):
+            raise OnnxError(f"[onnx] got {type(wanted).__name__} for the names of outputs, expected a list or None")
+        for name in wanted:
+            if name not in names:
+                raise OnnxError(f"[onnx] got output {name!r}, expected some of {names}{hint(str(name), names)}")
+        results = self._run(input_feed)
+        return [results[name] for name in wanted]
+
+    def _run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         given = self._given(arrays)
         program = self._program({name: array.shape for name, array in given.items()})
         answers: dict[str, np.ndarray] = {}
@@ -167,22 +191,34 @@ class Session:
     def shapes(self, given: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
         """Return the shapes of all inputs, from the model and from the given ones."""
         own = dict(given or {})
+        names = [port.name for port in self.inputs]
+        unknown = sorted(name for name in own if name not in names)
+        if unknown:
+            near = hint(unknown[0], names)
+            raise OnnxError(f"[onnx] got shapes for {unknown}, expected some of the inputs {names}{near}")
+        open_ones = [port for port in self.inputs if not _is_fixed(own.get(port.name, port.shape))]
+        if open_ones:
+            missing, ready = open_ones[0], " ".join(f"--shape {port.name}={_likely_shape(port)}" for port in open_ones)
+            got = f"[onnx] got no shape for input {missing.name!r} of shape {missing.shape}"
+            raise OnnxError(f"{got}, expected one, for example {ready}")
         found: dict[str, tuple[int, ...]] = {}
         for port in self.inputs:
-            shape = own.pop(port.name, port.shape)
-            if shape is None or not all(isinstance(size, int) for size in shape):
-                raise OnnxError(f"[onnx] got no shape for input {port.name!r} of shape {port.shape}, expected one")
+            shape = own.get(port.name, port.shape)
+            assert shape is not None
             if not fits(port, shape):
                 raise OnnxError(f"[onnx] got shape {tuple(shape)} for input {port.name!r}, expected {port.shape}")
             found[port.name] = tuple(int(size) for size in shape)
-        if own:
-            raise OnnxError(f"[onnx] got shapes for {sorted(own)}, expected some of {[p.name for p in self.inputs]}")
         return found
 
     def _given(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
         names = [port.name for port in self.inputs]
+        if not isinstance(arrays, Mapping):
+            expected = f"a mapping of the inputs {names} to arrays"
+            raise OnnxError(f"[onnx] got {type(arrays).__name__}, expected {expected}")
         if set(arrays) != set(names):
-            raise OnnxError(f"[onnx] got inputs {sorted(arrays)}, expected {names}")
+            wrong = sorted(map(str, set(arrays) - set(names)))
+            near = hint(wrong[0], names) if wrong else ""
+            raise OnnxError(f"[onnx] got inputs {sorted(map(str, arrays))}, expected {names}{near}")
         found = {}
         for port in self.inputs:
             array = np.asarray(arrays[port.name])
@@ -277,5 +313,14 @@ def _finished(value: Value, computed: Mapping[str, np.ndarray], given: Mapping[s
     return array != 0 if value.dtype == "bool" else array.astype(value.dtype)
 
 
-def _is_fixed(port: Port) -> bool:
-    return port.shape is not None and all(isinstance(size, int) for size in port.shape)
+def _likely_shape(port: Port) -> str:
+    """Return a shape that an input could have, as `--shape` takes it: one image of 224 x 224 pixels, for example."""
+    sizes = port.shape
+    if sizes is None:
+        return "N,N,..."
+    open_size = [IMAGE if len(sizes) == 4 and axis >= 2 else 1 for axis in range(len(sizes))]
+    return ",".join(str(size if isinstance(size, int) else other) for size, other in zip(sizes, open_size))
+
+
+def _is_fixed(shape: Sequence[int | str] | None) -> bool:
+    return shape is not None and all(isinstance(size, int) for size in shape)

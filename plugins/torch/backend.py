@@ -12,7 +12,7 @@ from torch._guards import TracingContext
 from torch.fx import Graph, GraphModule, Node
 
 from clgraft import core
-from clgraft.core.errors import ArgumentError
+from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph import Copies
 from clgraft.plugins.torch.execution import Pair
 from clgraft.plugins.torch.explanation import Explanation
@@ -20,7 +20,11 @@ from clgraft.plugins.torch.joint import multiply_by_masks, read_clipped, read_ma
 from clgraft.plugins.torch.regions import expect_regions, take_regions
 from clgraft.plugins.torch.traced import keep_resizing
 
-OPTIONS = ("device", "frozen", "strict")
+OPTIONS: dict[str, tuple[type, str]] = {  # their types, and how errors call these
+    "device": (str, "a device selector such as 'gpu'"),
+    "frozen": (bool, "True or False"),
+    "strict": (bool, "True or False"),
+}
 PAIR = "clgraft_pair"  # where a graph's output has its `Pair`
 
 
@@ -44,7 +48,7 @@ def clgraft(
     Raises
     ------
     ArgumentError
-        If there are other options.
+        If there are other options, or one is of another type.
     NotLowered
         With ``strict``, if operators stay PyTorch's: all of them, with the reasons.
     DeviceError
@@ -53,7 +57,12 @@ def clgraft(
     given = dict(options or {})
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
-        raise ArgumentError(f"[torch] got options {unknown}, expected some of {list(OPTIONS)}")
+        near = hint(unknown[0], OPTIONS)
+        raise ArgumentError(f"[torch] got options {unknown}, expected some of {list(OPTIONS)}{near}")
+    for name, value in given.items():
+        kind, expected = OPTIONS[name]
+        if value is not None and not isinstance(value, kind):
+            raise ArgumentError(f"[torch] got option {name}={value!r}, expected {expected}")
     context = core.context(given.get("device"))
     return compiler(context, Explanation(), bool(given.get("frozen")), bool(given.get("strict")))(module, inputs)
 

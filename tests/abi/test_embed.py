@@ -65,7 +65,7 @@ def test_the_library_takes_the_python_that_is_named(run_program):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("/no/such/python", "got CLGRAFT_PYTHON=/no/such/python ([Errno 2]"),
+        ("/no/such/python", "got CLGRAFT_PYTHON=/no/such/python, which cannot be run (No such file or directory)"),
         ("{folder}/other", "of Python 2.0, expected an interpreter of Python " + VERSION),
         ("{folder}/elsewhere", "expected those of CLGRAFT_PYTHON="),
     ],
@@ -82,6 +82,15 @@ def test_a_python_that_does_not_fit_is_refused(run_program, tmp_path, name, word
     assert done.returncode != 0
     assert "status 8" in done.stdout + done.stderr, done.stdout + done.stderr
     assert words in done.stdout + done.stderr
+
+
+def test_a_python_that_is_not_there_is_the_first_line(run_program):
+    """Python itself says nothing of it in many lines before."""
+    for name in ("/no/such/python", "no-such-python"):
+        done = run_program("convolve.c", CLGRAFT_PYTHON=name)
+        assert done.returncode != 0
+        first = (done.stderr + done.stdout).splitlines()[0]
+        assert f"got CLGRAFT_PYTHON={name}, which cannot be run (No such file or directory), expected an" in first
 
 
 @pytest.mark.parametrize(

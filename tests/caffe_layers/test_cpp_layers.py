@@ -253,7 +253,7 @@ def test_a_solver_for_a_gpu_trains(files, monkeypatch):
     (files / "gpu.prototxt").write_text(text)
     said = clgraft_caffe("train", "-solver", f"{files}/gpu.prototxt")
     assert losses(said) == pytest.approx(expected, rel=1e-4)
-    assert "gpu.prototxt says solver_mode: GPU, and this Caffe has no GPU" in said
+    assert "gpu.prototxt, but this Caffe was built without a GPU" in said
     assert (files / "gpu.prototxt").read_text() == text and (files / "gpu_iter_6.caffemodel").exists()
     assert "Cannot use GPU in CPU-only Caffe" in command("train", f"--solver={files}/gpu.prototxt", fails=True)
 

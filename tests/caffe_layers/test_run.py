@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clgraft.plugins.caffe import PLUGIN, run
+from clgraft.plugins.command_line.main import main
 
 BARE = os.path.realpath(sys.executable)  # the interpreter without the virtual environment's packages
 
@@ -160,9 +161,8 @@ def test_a_solver_for_a_gpu_runs_on_a_cpu_where_caffe_has_no_gpu(caffe_command, 
     (tmp_path / "a" / "s.prototxt").write_text(text)
     seen, said = caffe_command("train", *words)
     assert seen == text.replace(mode, "CPU")
-    assert (
-        "clgraft: a/s.prototxt says solver_mode: GPU, and this Caffe has no GPU: its copy in this run says CPU" in said
-    )
+    said_of = "got solver_mode: GPU in a/s.prototxt, but this Caffe was built without a GPU"
+    assert f"clgraft: {said_of}; this run takes a copy that says CPU\n" in said
     assert (tmp_path / "a" / "s.prototxt").read_text() == text and os.listdir(tmp_path / "a") == ["s.prototxt"]
     seen, said = caffe_command("train", *words, said="nothing about it")
     assert seen == text and "solver_mode" not in said
@@ -197,8 +197,10 @@ def test_types_that_caffe_will_not_know_are_hinted_at(caffe_command, tmp_path, k
     assert "names the type" not in caffe_command("time", "-model", "net.prototxt")[1]
 
 
-def test_the_binary_takes_the_place_of_clgraft(tmp_path):
+def test_the_binary_takes_the_place_of_clgraft(tmp_path, monkeypatch):
     """Its output and status are caffe's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b.prototxt").write_text("base_lr: 0.1")
     binary = tmp_path / "caffe"
     binary.write_text(f'#!/bin/sh\n{BARE} -c "import clgraft.caffe_layers" || exit 9\necho "$@"\nexit 7\n')
     binary.chmod(0o755)
@@ -209,3 +211,35 @@ def test_the_binary_takes_the_place_of_clgraft(tmp_path):
     line = [sys.executable, "-c", code, "caffe", "--binary", str(binary), "train", "-solver", "a b.prototxt"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (7, "train -solver a b.prototxt\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "flag", "name", "near"),
+    [
+        (["train", "-solver", "solvr.prototxt"], "solver", "solvr.prototxt", "; nearest: solver.prototxt"),
+        (["test", "--model=nowhere/net.prototxt"], "model", "nowhere/net.prototxt", ""),
+        (["train", "-solver", "solver.prototxt", "-weights", "a.caffemodel,b.caffe"], "weights", "b.caffe", ""),
+        (["train", "-solver", "solver.prototxt", "-snapshot", "folder"], "snapshot", "folder", ""),
+    ],
+)
+def test_a_missing_file_is_named_before_caffe_starts(tmp_path, monkeypatch, capfd, words, flag, name, near):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for each in ("solver.prototxt", "a.caffemodel"):
+        (tmp_path / each).write_text("base_lr: 0.1")
+    (tmp_path / "caffe").write_text("#!/bin/sh\necho started\n")
+    (tmp_path / "caffe").chmod(0o755)
+    assert main(["caffe", "--binary", "caffe", *words]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.startswith(f"clgraft: [caffe] got {name}, which ")
+    assert f"; expected the file of -{flag}{near}" in err
+
+
+def test_a_gpu_that_caffe_was_built_without_is_refused(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "caffe").write_text("#!/bin/sh\n# Cannot use GPU in CPU-only Caffe: check mode.\necho started\n")
+    (tmp_path / "caffe").chmod(0o755)
+    (tmp_path / "net.prototxt").write_text('name: "net"')
+    assert main(["caffe", "--binary", "caffe", "time", "-model", "net.prototxt", "-gpu", "0"]) == 1
+    out, err = capfd.readouterr()
+    assert out == "" and "[caffe] got -gpu 0, but this Caffe was built without a GPU; expected no -gpu" in err

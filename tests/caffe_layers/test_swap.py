@@ -552,7 +552,7 @@ def test_files_that_are_refused(tmp_path, monkeypatch):
     net.write_text(net_text("lenet"))
     with pytest.raises(SwapError, match="other than those read"):
         swap_file(net, net)
-    with pytest.raises(SwapError, match="cannot be read"):
+    with pytest.raises(SwapError, match=r"missing\.prototxt, which does not exist"):
         swap_file("missing.prototxt", "o.prototxt")
     (tmp_path / "s.prototxt").write_text("# a\n" + 'net: "nowhere.prototxt"\nbase_lr: 1')
     with pytest.raises(SwapError, match=r"line 2, column 6: got \"nowhere.prototxt\""):
@@ -569,7 +569,7 @@ def test_files_that_are_refused(tmp_path, monkeypatch):
     (tmp_path / "bare.prototxt").write_text("base_lr: 1")
     with pytest.raises(SwapError, match="neither a net nor a solver"):
         swap_file("bare.prototxt", "o.prototxt")
-    with pytest.raises(SwapError, match="failed"):
+    with pytest.raises(SwapError, match="whose folder does not exist"):
         swap_file(net, "no/such/folder/o.prototxt")
 
 

@@ -118,7 +118,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(net):
     restore_file("ours.prototxt", "back.prototxt")
     restore_file("ours.prototxt", "back.prototxt")  # it holds the same already
     done = command(str(net), "-o", "thesis.txt")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert b"not written by clgraft" in done.stderr
     assert Path("thesis.txt").read_text() == "my thesis\n"
     assert command(str(net), "-o", "thesis.txt", "--force", "-q").returncode == 0

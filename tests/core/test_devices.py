@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,27 @@ def test_wrong_choice_lists_what_there_is(wrong):
         assert info.name in text and info.selector in text
 
 
+@pytest.mark.parametrize(("word", "kind"), [("gpu", "is_gpu"), ("cpu", "is_cpu")])
+def test_no_device_of_a_kind_says_so_and_what_there_is(monkeypatch, word, kind):
+    others = [device for device in devices._all() if not getattr(devices.describe(device), kind)]
+    for found in ([], others):
+        monkeypatch.setattr(devices, "_all", lambda found=found: found)
+        with pytest.raises(DeviceError) as caught:
+            devices.select(word)
+        first, *rest = str(caught.value).splitlines()
+        assert first.startswith(f"[device] got {word!r}, but no {word.upper()} was found")
+        assert len(rest) >= len(found) and all(str(devices.describe(device)) in str(caught.value) for device in found)
+        assert ("nor any other OpenCL device" in first) == (not found)
+
+
+def test_a_misspelt_name_has_the_nearest():
+    name = devices.available()[0].name.split()[0].lower()
+    with pytest.raises(DeviceError, match=f"nearest: .*{re.escape(name)}"):
+        devices.select(f"{name}x")
+    with pytest.raises(DeviceError, match=r"nearest: .*gpu"):
+        devices.select("gpuu")
+
+
 def run_python(program: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
@@ -129,6 +151,7 @@ def test_a_cache_that_cannot_be_written_does_not_hide_the_runtime_from_pip(tmp_p
 
 LISTED = """
 import os
+import re
 os.environ.pop("OCL_ICD_VENDORS", None)  # of the tests' own process
 from clgraft.core.runtime import devices
 print([d.platform for d in devices.available()], os.environ["OCL_ICD_VENDORS"])

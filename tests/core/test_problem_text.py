@@ -107,3 +107,15 @@ def test_problems_that_fit_no_machine_are_planned_or_refused_at_once(text):
         assert str(error)
     else:
         assert plan.arguments
+
+
+@pytest.mark.parametrize("given", [None, 5, b"lrn forward n1 c3 s4"])
+def test_what_is_no_text_is_named(given):
+    expected = f"[problem] got {type(given).__name__}, expected the text of a problem, such as 'conv forward n8"
+    with pytest.raises(ProblemError, match=f"^{re.escape(expected)}"):
+        core.parse(given)
+
+
+def test_a_misspelt_kind_has_the_nearest():
+    with pytest.raises(ProblemError, match=r"got kind 'cnov', expected one of \[.*\]; nearest: conv"):
+        core.parse("cnov forward n1 ic1 iw9 oc1 kw3")

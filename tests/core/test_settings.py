@@ -10,32 +10,34 @@ import sys
 import pytest
 
 from clgraft.core import ArgumentError, settings
+from clgraft.core.graph import passes
 from tests.folders import ROOT
 
 PACKAGES = ("core", "mxnet_ops", "caffe_layers", "plugins", "clgraft")
 # what runs where clgraft is not imported yet, or reads what another process has handed over
 APART = ("core/settings.py", "core/abi/embedded.py", "plugins/caffe/embedded/sitecustomize.py")
+READ_BY_C = (settings.VERBOSE, settings.COPY_THREADS, settings.UPDATE_THREADS)
 
 
-def rows() -> dict[str, tuple[str, str]]:
-    """Return the rows of the documentation's table: value and effect by name."""
+def table() -> str:
+    """Return the table of the documentation."""
     text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    table = text.split("## Environment variables")[1].split("\n\n")[1]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    return {row[0].strip("`"): (row[1], row[2]) for row in cells if row[0].startswith("`CLGRAFT_")}
+    return text.split("## Environment variables")[1].split("\n\n")[1]
 
 
 def test_the_documentation_has_the_table():
-    documented = [setting for setting in settings.ALL if setting.documented]
-    assert list(rows()) == [setting.name for setting in documented]
-    for setting in documented:
-        value, _ = rows()[setting.name]
-        if setting.default:
-            assert f"`{setting.default}` (default)" in value, setting.name
-        words = re.findall(r"`([^`]+)`", value)
-        if not any(word in setting.expected for word in ("a name", "names", "types", "blobs")):  # those vary
-            for word in words:
+    """`clgraft settings --markdown` prints it."""
+    assert table() == settings.markdown()
+    for setting in settings.ALL:
+        if setting.documented and setting.default:
+            assert f"`{setting.default}` (default)" in setting.values, setting.name
+        if setting.documented and not any(word in setting.expected for word in ("a name", "names", "types", "blobs")):
+            for word in re.findall(r"`([^`]+)`", setting.values):  # where they do not vary
                 setting.parse(word)
+
+
+def test_the_passes_are_those_of_graphs():
+    assert settings.GRAPH_PASSES == passes.NAMES
 
 
 def test_whatever_is_read_is_in_the_table():
@@ -51,7 +53,7 @@ def test_whatever_is_read_is_in_the_table():
             if path.suffix == ".py" and str(path.relative_to(ROOT)) not in APART:
                 assert not read and "environ.get(VARIABLE" not in text, path
     assert found <= {setting.name for setting in settings.ALL}
-    assert {setting.name for setting in settings.READ_BY_C} <= found
+    assert {setting.name for setting in READ_BY_C} <= found
 
 
 @pytest.mark.parametrize("setting", settings.ALL, ids=lambda setting: setting.name)
@@ -90,7 +92,13 @@ def test_what_values_mean(setting, text, value, monkeypatch):
         (settings.CACHE_LIMIT, "-1", "bytes such as 512M, or off"),
         (settings.BUILD_PROCESSES, "1.5", "a number of processes up to 9999"),
         (settings.BUILD_PROCESSES, "10000", "a number of processes up to 9999"),
-        (settings.VERBOSE, "plans", "words of plan, run and start between commas"),
+        (settings.VERBOSE, "plans", "words of plan, run and start between commas; nearest: plan"),
+        (settings.VERBOSE, "foo", "words of plan, run and start between commas"),
+        (settings.VERBOSE, "plan,rnu", "words of plan, run and start between commas; nearest: run"),
+        (settings.TUNE, "Cachd", r"one of \('off', 'cached', 'full'\); nearest: cached"),
+        (settings.PRECISION, "fp32", "'float32' or 'tf32'; nearest: tf32"),
+        (settings.GRAPH, "-fodl,chains", r"names of passes \(dead, .*, all\), or -name to switch .*; nearest: fold"),
+        (settings.ONNX_LIMITS, "node=5", r"numbers for some of \(.*\), such as nodes=1e6,bytes=8e9; nearest: nodes"),
         (settings.COPY_THREADS, "17", "a number from 1 to 16"),
         (settings.UPDATE_THREADS, "all", "a number from 1 to 64"),
     ],
@@ -101,13 +109,56 @@ def test_wrong_values_name_what_is_allowed(setting, text, expected, monkeypatch)
         setting.value()
 
 
-@pytest.mark.parametrize("setting", settings.READ_BY_C, ids=lambda setting: setting.name)
-def test_what_c_reads_is_checked_when_a_device_is_opened(setting):
-    done = subprocess.run(
-        [sys.executable, "-c", "from clgraft import core; core.context()"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, setting.name: "-3"},
+def python(program: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
     )
-    assert done.returncode and f"got {setting.name}='-3', expected {setting.expected}" in done.stderr
+
+
+# a value that is wrong for each setting that can have one
+WRONG = {
+    settings.CACHE_LIMIT: "much",
+    settings.BUILD_PROCESSES: "-1",
+    settings.TUNE: "foo",
+    settings.VERBOSE: "foo",
+    settings.PRECISION: "foo",
+    settings.WINOGRAD: "3",
+    settings.GRAPH: "foo",
+    settings.COPY_THREADS: "foo",
+    settings.UPDATE_THREADS: "0",
+    settings.ONNX_LIMITS: "foo",
+}
+
+
+def test_all_that_can_be_wrong_are_tried():
+    assert list(WRONG) == [setting for setting in settings.ALL if setting.parse is not str]
+
+
+@pytest.mark.parametrize("setting", WRONG, ids=lambda setting: setting.name)
+def test_the_first_call_raises_for_a_wrong_setting_and_the_import_does_not(setting):
+    program = "from clgraft import core\nprint('imported', flush=True)\ncore.context()"
+    done = python(program, **{setting.name: WRONG[setting]})
+    assert done.returncode and done.stdout == "imported\n"
+    assert f"got {setting.name}={WRONG[setting]!r}, expected {setting.expected}" in done.stderr
+
+
+def test_all_wrong_settings_are_named_at_once(monkeypatch):
+    monkeypatch.setenv("CLGRAFT_VERBOSE", "foo")
+    monkeypatch.setenv("CLGRAFT_TUNE", "fulll")
+    with pytest.raises(ArgumentError) as caught:
+        settings.check()
+    lines = str(caught.value).splitlines()
+    assert [line.partition("=")[0] for line in lines] == ["[tuning] got CLGRAFT_TUNE", "[verbose] got CLGRAFT_VERBOSE"]
+    assert lines[0].endswith("; nearest: full")
+
+
+def test_unknown_names_warn_once_in_a_process_and_its_children():
+    program = (
+        "import subprocess, sys\nfrom clgraft import core\nfrom clgraft.core import settings\n"
+        "settings.warn_of_unknown()\nsubprocess.run([sys.executable, '-c', 'from clgraft import core'], check=True)"
+    )
+    done = python(program, CLGRAFT_VERBOS="plan", CLGRAFT_TEST_RECORD="", CLGRAFT_PEER_THREADS="")
+    assert done.returncode == 0, done.stderr
+    said = "[settings] got CLGRAFT_VERBOS, which is no setting, so nothing reads it; nearest: CLGRAFT_VERBOSE"
+    assert done.stderr.startswith(said) and done.stderr.count("CLGRAFT_VERBOS,") == 1
+    assert len(done.stderr.splitlines()) == 1

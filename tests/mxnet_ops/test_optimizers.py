@@ -511,3 +511,14 @@ def test_number_of_threads_forks_and_exit():
         out, err = child.communicate(timeout=100)
         assert child.returncode == 0, err
         assert out.strip() == expected
+
+
+def test_a_wrong_number_of_threads_is_an_error_of_the_first_update():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        env={**os.environ, "CLGRAFT_UPDATE_THREADS": "all"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode and "[optimizer] got CLGRAFT_UPDATE_THREADS='all', expected a number" in done.stderr

@@ -9,6 +9,7 @@ from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
+from clgraft.core import ProblemError
 from tests.mxnet_ops.operator_checks import MODES, assert_close, random
 
 # float64: what single precision makes of a net of 60 layers is no measure of equality
@@ -290,3 +291,17 @@ def test_a_layer_can_be_replaced_after_the_swap(mode, whole, rng):
     assert_close(net(x).asnumpy(), native)
     with pytest.raises(TypeError):
         net.output = gluon.nn.Activation("relu")
+
+
+@pytest.mark.parametrize(
+    ("swap", "given", "words"),
+    [
+        (ops.swap_block, None, "got NoneType, expected a gluon.Block"),
+        (ops.swap_block, mx.sym.var("x"), r"got Symbol, expected a gluon.Block \(swap_symbol takes symbols\)"),
+        (ops.swap_symbol, None, "got NoneType, expected an mx.sym.Symbol"),
+        (ops.swap_symbol, gluon.nn.Dense(3), r"got Dense, expected an mx.sym.Symbol \(swap_block takes Gluon nets\)"),
+    ],
+)
+def test_what_is_no_net_or_no_symbol_is_named(swap, given, words):
+    with pytest.raises(ProblemError, match=rf"^\[swap\] {words}$"):
+        swap(given)

@@ -13,6 +13,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core import parse
+from clgraft.core.files import FileError
 from clgraft.core.planning.floor import floor
 from clgraft.core.tuning import problem_sets, rows
 from clgraft.plugins.command_line.bench import (
@@ -30,7 +31,6 @@ from clgraft.plugins.command_line.bench.peer_threads import Threads, Trial
 from clgraft.plugins.command_line.bench.results import Measurement, Results, summaries
 from clgraft.plugins.command_line.bench.timing import compare
 from clgraft.plugins.command_line.main import main
-from clgraft.plugins.plugin import PluginError
 
 INSTALLED = peers.available()
 
@@ -314,7 +314,7 @@ def test_wrong_words_are_named(words, expected, capfd):
 def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / "x.json"
     path.write_text('{"rows": [{"a": 1}]}')
-    with pytest.raises(PluginError, match="expected results"):
+    with pytest.raises(FileError, match="expected results"):
         Results.read(path)
 
 

@@ -130,17 +130,9 @@ def test_progress_goes_to_stderr(monkeypatch, capfd):
     assert not capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["check", "missing.prototxt"], "not a file"),
-        (["check", "net.weights"], "expected a model of one of the plugins"),
-        (["check", "--device", "abacus"], "got 'abacus'"),
-    ],
-)
-def test_refusals(arguments, words, capfd):
-    assert main(arguments) == 1
-    assert words in capfd.readouterr().err
+def test_a_device_that_is_not_there_is_named(capfd):
+    assert main(["check", "--device", "abacus"]) == 1
+    assert "got 'abacus'" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -76,19 +75,13 @@ def test_solver(net, capfd):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["swap", "missing.prototxt"], "missing.prototxt, which cannot be read"),
         (["swap", "net.prototxt", "--types", "Pool"], "got type Pool, expected one of"),
-        (["swap", "net.prototxt", "-o", "net.prototxt"], "other than those read"),
         (["swap", "net.prototxt", "--back", "--types", "ReLU"], "with --back"),
-        (["swap", "net.weights"], "expected a model of one of the plugins"),
         (["swap", "broken.prototxt"], "broken.prototxt: line 2, column 1"),
-        (["swap", "missing.json"], "missing.json"),
     ],
 )
 def test_what_cannot_be_done_says_why_without_a_traceback(net, capfd, arguments, words):
     Path("broken.prototxt").write_text("layer {\n")
-    if arguments[-1].endswith(".json") and importlib.util.find_spec("mxnet") is None:
-        words = "MXNet is needed"
     assert main(arguments) == 1
     out, err = capfd.readouterr()
     assert out == ""
@@ -124,22 +117,12 @@ LRN = "lrn forward n1 c3 s4 size5 beta0.75"
             ([command, "net.prototxt", "--shape", "data=1,2"], "[caffe] got --shape for net.prototxt")
             for command in ("check", "profile", "warm", "tune")
         ),
-        *(
-            ([command, "empty.txt"], f"[{command}] got no problem in empty.txt")
-            for command in ("profile", "warm", "tune")
-        ),
-        (["bench", "empty.txt", "--peers", "numpy"], "[bench] got no problem in empty.txt"),
         (["bench", "net.prototxt", "--peers", "numpy"], "[bench] got the model net.prototxt"),
         (["bench", "classic", "--only", "abacus", "--peers", "numpy"], "[bench] got --only abacus"),
         (["bench", "--nets", "abacus", "--peers", "numpy"], "[bench] got nets ['abacus']"),
-        (["bench", "--from", "empty.txt"], "empty.txt, expected results of"),
-        *(([command, "folder"], f"[{command}] got ") for command in ("profile", "warm", "tune", "bench")),
-        (["check", "folder"], "expected a model of one of the plugins"),
     ],
 )
 def test_odd_arguments_are_refused_in_words(net, capfd, arguments, words):
-    Path("empty.txt").touch()
-    Path("folder").mkdir()
     assert main(arguments) == 1
     assert words in capfd.readouterr().err
 
@@ -151,11 +134,12 @@ def test_odd_arguments_are_refused_in_words(net, capfd, arguments, words):
         (["tune", "x.onnx", "--shape", "=1,2"], "got =1,2, expected NAME=N,N,..."),
         (["check", "x.onnx", "--shape", "x="], "got x=, expected NAME=N,N,..."),
         (["check", "--repeats", "0"], "expected a whole number from 1"),
-        (["profile", LRN, "--trace", "folder"], "got folder, expected a file in a folder that exists"),
-        (["tune", LRN, "--export", "nowhere/rows.txt"], "got nowhere/rows.txt, expected a file"),
-        (["bench", "--json", "nowhere/x.json"], "got nowhere/x.json, expected a file"),
+        (["profile", LRN, "--trace", "folder"], "got folder, which is a folder; expected a file"),
+        (["tune", LRN, "--export", "nowhere/rows.txt"], "got nowhere/rows.txt, whose folder does not exist"),
+        (["bench", "--json", "nowhere/x.json"], "got nowhere/x.json, whose folder does not exist"),
         (["bench", "--plots", "net.prototxt"], "got net.prototxt, expected a folder"),
-        (["run", "x.onnx", "--output", "folder"], "got folder, expected a file"),
+        (["run", "x.onnx", "--output", "folder"], "got folder, which is a folder; expected a file"),
+        (["swap", "net.prototxt", "-o", "nowhere/out.prototxt"], "got nowhere/out.prototxt, whose folder does"),
     ],
 )
 def test_odd_arguments_are_wrong_usage_before_anything_runs(net, capfd, arguments, words):

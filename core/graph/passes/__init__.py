@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from clgraft.core import settings
-from clgraft.core.errors import ArgumentError
+from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph.passes.argmax import keep_argmax
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead
@@ -85,11 +85,12 @@ def switched_on(switches: str | None = None) -> tuple[str, ...]:
         If a name is unknown.
     """
     text = settings.GRAPH.text() if switches is None else switches
-    on = dict.fromkeys(NAMES, True)
+    on, known = dict.fromkeys(NAMES, True), [*NAMES, "all"]
     for word in filter(None, (part.strip() for part in text.split(","))):
         name = word.lstrip("-")
-        if name not in (*NAMES, "all"):
-            raise ArgumentError(f"[graph] got pass {word!r} in {text!r}, expected names of {[*NAMES, 'all']} or -name")
+        if name not in known:
+            expected = f"names of {known} or -name{hint(name, known)}"
+            raise ArgumentError(f"[graph] got pass {word!r} in {text!r}, expected {expected}")
         for each in NAMES if name == "all" else (name,):
             on[each] = not word.startswith("-")
     return tuple(name for name, runs in on.items() if runs)

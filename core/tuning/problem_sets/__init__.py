@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clgraft.core.errors import ProblemError
+from clgraft.core.errors import ProblemError, hint
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -29,5 +29,5 @@ def lines(name: str) -> dict[str, str]:
         If there is no such set.
     """
     if name not in names():
-        raise ProblemError(f"[problem_sets] got set {name!r}, expected one of {names()}")
+        raise ProblemError(f"[problem_sets] got set {name!r}, expected one of {names()}{hint(name, names())}")
     return read(FOLDER / f"{name}.txt")

@@ -11,7 +11,7 @@ from typing import Any
 from clgraft.core import BatchNormProblem, PoolProblem, Problem, parse
 from clgraft.core.problem.spatial import SpatialProblem
 from clgraft.core.tuning import problem_sets
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 GROUPS = {
     "3x3": "3x3 stride 1 convolution",

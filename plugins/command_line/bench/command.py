@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core.errors import hint
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, terminal
@@ -167,7 +168,8 @@ def _nets(names: Sequence[str], wanted: Sequence[str]) -> dict[str, list[str]]:
     every = {net for nets in here.values() for net in nets}
     unknown = sorted(set(wanted) - every)
     if unknown:
-        said = "; ".join([f"got nets {unknown}, expected some of {sorted(every)}, nets of the peers {names}", *reasons])
+        expected = f"some of {sorted(every)}, nets of the peers {names}{hint(unknown[0], every)}"
+        said = "; ".join([f"got nets {unknown}, expected {expected}", *reasons])
         raise PluginError(f"[bench] {said}")
     if wanted:
         for reason in reasons:

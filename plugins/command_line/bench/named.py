@@ -46,18 +46,21 @@ def named(words: Sequence[str], batch: int | None = None, only: str = "") -> Ite
     Raises
     ------
     PluginError
-        If a word is neither, or a file of problems has none.
+        If a word is neither.
+    FileError
+        If a word names a file that cannot be read or holds no problem.
     """
     seen: set[str] = set()
+    sets = set_names()
+    asked.expect_files((word for word in words if word not in sets), "bench")
     for word in words:
         if asked.is_model(word):
             raise PluginError(f"[bench] got the model {word}, expected problems; clgraft profile measures models")
-        problems = None if word in set_names() else problem_text.read(word)
-        if problems is None and word not in set_names():
-            expected = f"one of {set_names()}, a problem, a file of problems or -"
-            raise PluginError(f"[bench] got set {word!r}, expected {expected}")
-        if problems == []:
-            raise PluginError(f"[bench] got no problem in {word}, expected at least one")
+        problems = None if word in sets else asked.read(word, "bench")
+        if problems is None and word not in sets:
+            expected = f"one of {sets}, a problem, a file of problems or -"
+            near = asked.near(word, [*sets, *problem_text.kinds()])
+            raise PluginError(f"[bench] got set {word!r}, expected {expected}{near}")
         found = cases([word], batch, only) if problems is None else map(case_of, map(parse, problems))
         for case in found:
             if case.text not in seen:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import child
@@ -25,7 +26,7 @@ from clgraft.plugins.command_line.bench.peer_threads import Choice, Threads, Tri
 from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.plugin import REPORTED, PluginError
 
-CHOSEN = "CLGRAFT_CHOSEN_THREADS"  # a restarted program finds the choice in this variable
+CHOSEN = settings.CHOSEN_THREADS.name  # a restarted program finds the choice in this variable
 CODE = "from clgraft.plugins.command_line.bench import peer_process; peer_process.serve()"
 
 

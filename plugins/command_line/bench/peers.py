@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.errors import hint
 from clgraft.plugins import registry
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.plugin import Peer, PluginError
@@ -64,7 +65,7 @@ def available(names: Sequence[str] | None = None) -> list[str]:
         return [name for name in here if not every[name].fallback] or here
     for name in names:
         if name not in every:
-            raise PluginError(f"[bench] got peer {name!r}, expected one of {list(every)}")
+            raise PluginError(f"[bench] got peer {name!r}, expected one of {list(every)}{hint(name, every)}")
         if name not in here:
             raise PluginError(f"[bench] got peer {name!r}, which is not installed here; installed are {here}")
     return list(names)
@@ -106,7 +107,7 @@ def net_batches(names: Sequence[str], batches: Sequence[int], nets: Collection[s
     """
     for name in names:
         if name not in nets:
-            raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(nets)}")
+            raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(nets)}{hint(name, nets)}")
     for name in names:
         for batch in batches:
             yield name, batch

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clgraft.core.files import FileError, read_file
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.peer_threads import Threads
 from clgraft.plugins.command_line.bench.timing import geometric_mean
-from clgraft.plugins.plugin import PluginError
 
+WANTED = "results of `clgraft bench --json`"
 NO_PEER = "-"  # the peer of rows that measure ours alone
 STEADY = 0.1  # the change of peaks during a run that is no more than noise
 
@@ -184,16 +185,17 @@ class Results:
 
         Raises
         ------
-        PluginError
-            If the file holds something else.
+        FileError
+            If the file cannot be read or holds something else.
         """
+        data = read_file(path, "bench", WANTED)
         try:
-            content: dict[str, Any] = json.loads(path.read_text())
+            content: dict[str, Any] = json.loads(data)
             rows = [Measurement(**{name: row[name] for name in row if name != "share"}) for row in content.pop("rows")]
             threads = {name: Threads.read(found) for name, found in content.pop("peer_threads", {}).items()}
             return cls(**content, rows=rows, peer_threads=threads)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise PluginError(f"[bench] got {path}, expected results of `clgraft bench --json`: {error}") from None
+            raise FileError(f"[bench] got {path}, expected {WANTED}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+from clgraft.core.files import expect_file
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, asked, terminal
 from clgraft.plugins.plugin import Task
@@ -52,8 +53,7 @@ def run(options: argparse.Namespace) -> int:
         asked.refuse_options_of_models("check", shape=options.shape, regions=options.regions)
         task = Task(OPERATORS, {"repeats": options.repeats})
     else:
-        plugin = registry.find(options.model)
-        runner.expect_file(options.model)
+        plugin = registry.find(expect_file(options.model, "check", "a model"), "check")
         task = plugin.check(options.model, options)
     output = sys.stderr if options.json else sys.stdout
     print(f"on {device}\n{runner.HEADER}", file=output, flush=True)

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from clgraft.core.errors import ClgraftError
@@ -156,12 +155,6 @@ def relative_error(got: Any, expected: Any) -> float:
         return 0.0
     difference = float(np.max(np.abs(got - expected)))
     return difference / max(float(np.max(np.abs(expected))), float(np.finfo(np.float32).tiny))
-
-
-def expect_file(model: Path) -> None:
-    """Raise `CheckError` unless a model's file is there."""
-    if not model.is_file():
-        raise CheckError(f"[check] got {model}, which is not a file")
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def _job(options: argparse.Namespace) -> dict[str, Any]:
     if model is None:
         asked.refuse_options_of_models("profile", shape=options.shape, regions=options.regions, forward=options.forward)
         return {"problems": asked.problems(options.what, "profile"), "passes": passes}
-    task = registry.find(model).problems(model, dict(options.shape), not options.forward)
+    task = registry.find(model, "profile").problems(model, dict(options.shape), not options.forward)
     task = with_regions(task, options.regions)
     return {"module": task.module, "arguments": {**task.arguments, "passes": passes}}
 

@@ -47,9 +47,12 @@ def problems(words: Sequence[str], options: Options) -> list[str]:
     ------
     TuneError
         If a word is none of what can be tuned.
+    FileError
+        If a word names a file that cannot be read or holds no problem.
     ProblemError
         If a line of a file cannot be read.
     """
+    asked.expect_files((word for word in words if word not in problem_sets.names()), "tune")
     if not any(map(asked.is_model, words)):
         asked.refuse_options_of_models("tune", shape=options.shapes, regions=options.regions)
     found = list(dict.fromkeys(text for word in words for text in _of(word, options)))
@@ -66,12 +69,12 @@ def _of(word: str, options: Options) -> Iterable[str]:
         lines = (text for name in sets for text in problem_sets.lines(name).values())
         return _expand((text for text in lines if text.split()[0] == word), options)
     if asked.is_model(word):
-        task = registry.find(Path(word)).problems(Path(word), options.shapes, options.directions == "all")
+        task = registry.find(Path(word), "tune").problems(Path(word), options.shapes, options.directions == "all")
         return supervise.collect(with_regions(task, options.regions), options.device)
-    found = problem_text.read(word)
+    found = asked.read(word, "tune")
     if found is None:
         expected = f"a problem, a set {sets}, an operator {kinds}, a file of problems, - or a model"
-        raise TuneError(f"[tune] got {word!r}, expected {expected}")
+        raise TuneError(f"[tune] got {word!r}, expected {expected}{asked.near(word, [*sets, *kinds])}")
     return found
 
 

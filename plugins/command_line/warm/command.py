@@ -51,7 +51,7 @@ def _job(options: argparse.Namespace) -> dict[str, Any]:
     if model is None:
         asked.refuse_options_of_models("warm", shape=options.shape, train=options.train)
         return {"problems": asked.problems(options.what, "warm")}
-    task = registry.find(model).problems(model, dict(options.shape), options.train)
+    task = registry.find(model, "warm").problems(model, dict(options.shape), options.train)
     return {"module": task.module, "arguments": task.arguments}
 
 

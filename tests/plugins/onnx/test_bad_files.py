@@ -28,8 +28,8 @@ def refused(source: object) -> str:
 
 
 def test_files_that_are_no_models(tmp_path) -> None:
-    assert "cannot be read" in refused(tmp_path / "nothing.onnx")
-    assert "cannot be read" in refused(tmp_path)
+    assert "nothing.onnx, which does not exist; expected an ONNX model" in refused(tmp_path / "nothing.onnx")
+    assert "which is a folder; expected an ONNX model" in refused(tmp_path)
     for content in (b"", b"\x00" * 100, b"no model", small_net().SerializeToString()[:-1000]):
         (tmp_path / "bad.onnx").write_bytes(content)
         assert "no ONNX model" in refused(tmp_path / "bad.onnx")

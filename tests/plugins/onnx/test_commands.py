@@ -62,15 +62,27 @@ def test_a_profile_knows_the_whole_graph_and_takes_the_options_of_models(net, ca
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ([], "got no shape for input 'x'"),
-        (["--shape", "z=1,2"], "got no shape for input 'x'"),
-        (["--input", "z=nothing.npy"], "nothing.npy"),
+        ([], "got no shape for input 'x' of shape ('n', 3, 16, 16), expected one, for example --shape x=1,3,16,16"),
+        (["--shape", "z=1,2"], "[run] got --shape z, expected one of the model's inputs ['x']"),
+        (["--input", "z=x.npy"], "[run] got --input z, expected one of the model's inputs ['x']"),
+        (
+            ["--input", "x=x.npy", "--shape", "x=1,3,16,16"],
+            "got --shape x=1,3,16,16 and an --input x of shape (2, 3, 16, 16), expected one of the two",
+        ),
         (["--shape", "x=1,3,17,16"], "got shape (1, 3, 17, 16) for input 'x', expected ('n', 3, 16, 16)"),
     ],
 )
-def test_run_refuses_in_words(net, more, words, capsys) -> None:
+def test_run_refuses_in_words(net, more, words, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((2, 3, 16, 16), np.float32))
     assert main(["run", str(net), *more]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_a_shape_next_to_an_array_of_that_shape_is_no_contradiction(net, tmp_path, capsys) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3, 16, 16), np.float32))
+    assert main(["run", str(net), "--input", f"x={tmp_path / 'x.npy'}", "--shape", "x=2,3,16,16"]) == 0
+    assert "y: float32 [2, 5]" in capsys.readouterr().out
 
 
 def test_check_compares_with_another_runtime(net, capfd) -> None:

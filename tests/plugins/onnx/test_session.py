@@ -56,6 +56,58 @@ def test_threads_share_a_session() -> None:
         np.testing.assert_allclose(y, expected(proto, {"x": image(1 + i % 3, i)})[0], rtol=1e-5, atol=1e-6)
 
 
+def test_the_form_of_onnx_runtime() -> None:
+    session = Session(small_net())
+    named = session.run({"x": image(2)})
+    (everything,) = session.run(None, {"x": image(2)})
+    (chosen,) = session.run(["y"], {"x": image(2)})
+    np.testing.assert_array_equal(everything, named["y"])
+    np.testing.assert_array_equal(chosen, named["y"])
+    assert session.run([], {"x": image(2)}) == [] and len(session.run(("y", "y"), {"x": image(2)})) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((None,), r"got NoneType, expected a mapping of the inputs \['x'\] to arrays"),
+        ((image(2),), r"got ndarray, expected a mapping of the inputs \['x'\] to arrays"),
+        ((None, [image(2)]), r"got list, expected a mapping of the inputs \['x'\] to arrays"),
+        (("y", {"x": image(2)}), "got str for the names of outputs, expected a list or None"),
+        ((["Y"], {"x": image(2)}), r"got output 'Y', expected some of \['y'\]; nearest: y"),
+        ((None, {"X": image(2)}), r"got inputs \['X'\], expected \['x'\]; nearest: x"),
+    ],
+)
+def test_arguments_of_other_kinds(arguments, words) -> None:
+    with pytest.raises(OnnxError, match=rf"^\[onnx\] {words}$"):
+        Session(small_net()).run(*arguments)
+
+
+@pytest.mark.parametrize("source", [None, 5, ["net.onnx"]])
+def test_what_is_no_model_is_named(source) -> None:
+    kind = type(source).__name__
+    with pytest.raises(OnnxError, match=rf"^\[onnx\] got {kind}, expected the path of an .onnx, its bytes or an onnx"):
+        Session(source)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "ready"),
+    [
+        ({"x": ["n", 3, 224, 224]}, "--shape x=1,3,224,224"),
+        ({"x": ["n", 3, "h", "w"]}, "--shape x=1,3,224,224"),
+        ({"x": ["n", "length"], "fixed": [1, 5], "z": ["n", 5]}, "--shape x=1,1 --shape z=1,5"),
+    ],
+)
+def test_a_missing_shape_is_proposed(shapes, ready) -> None:
+    names = list(shapes)
+    nodes = [node("Relu", name, f"y_{name}") for name in names]
+    kinds = {name: (np.float32, shape) for name, shape in shapes.items()}
+    session = Session(model(nodes, kinds, {f"y_{name}": (np.float32, None) for name in names}))
+    with pytest.raises(OnnxError, match=f"got no shape for input 'x' .*, expected one, for example {ready}$"):
+        session.report()
+    with pytest.raises(OnnxError, match=r"got shapes for \['fixd'\], expected some of the inputs"):
+        session.report({"fixd": (1, 5)})
+
+
 def test_a_shape_may_be_an_input_or_computed_on_the_device() -> None:
     """The elements are found out; each set of them has a graph of its own."""
     nodes = [node("Mul", "s two", "t"), node("Reshape", "x t", "y")]

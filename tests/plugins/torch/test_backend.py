@@ -231,6 +231,22 @@ def test_options():
         assert isinstance(raised.value, error) or error.__name__ in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"frozen": "yes"}, "got option frozen='yes', expected True or False"),
+        ({"strict": 1}, "got option strict=1, expected True or False"),
+        ({"device": 0}, "got option device=0, expected a device selector such as 'gpu'"),
+        ({"freeze": True}, "got options ['freeze'], expected some of ['device', 'frozen', 'strict']; nearest: frozen"),
+    ],
+)
+def test_options_of_other_names_and_types_are_refused(options, words):
+    torch._dynamo.reset()
+    with pytest.raises(Exception) as raised:
+        torch.compile(torch.tanh, backend=clgraft, options=options)(torch.randn(3, 4))
+    assert words in str(raised.value)
+
+
 def test_frozen_parameters_that_change(monkeypatch):
     """They are constants at first; if they change often, they have numbers of their contents instead, to be sent by."""
     net = small_net().eval()
