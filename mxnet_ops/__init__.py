@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 import weakref
 
 from clgraft.mxnet_ops.engine import numpy_compat, openmp  # isort: skip  (before MXNet, which needs both)
@@ -103,3 +104,7 @@ atexit.register(mxnet.nd.waitall)
 os.register_at_fork(before=mxnet.nd.waitall)
 _lib.clg_mx_watch_forks(1)
 atexit.register(_lib.clg_mx_watch_forks, 0)
+# `clgraft.load` imports modules of this package without it: those are known to Python, but are not attributes here yet
+for _name, _module in list(sys.modules.items()):
+    if _name.rpartition(".")[0] == __name__:
+        globals().setdefault(_name.rpartition(".")[2], _module)

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from clgraft import core
-from clgraft.mxnet_ops.engine.calls import lib
 
 Shape = tuple[int, ...]
 Shapes = tuple[list[Shape], list[Shape], list[Shape]]
 
-# where an array of a call stands: MXNet's own tags, and the operator's own arrays
-IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
-OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
+# where an array of a call stands: MXNet's own tags, and the operator's own arrays. They are numbered as in C (calls.h),
+# and stated here too because what needs no MXNet has no C
+IN, OUT, IN_GRAD, OUT_GRAD, AUX, STATE = GROUPS = range(6)
 
 
 class OperatorCall(NamedTuple):

@@ -23,9 +23,10 @@ from clgraft.core.log import log
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
 from clgraft.mxnet_ops.engine.execution import REGIONS, plan_step, prepare
-from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, find_operator
 from clgraft.mxnet_ops.engine.partial_shapes import UNKNOWN, UnknownShape, infer_partly
 from clgraft.mxnet_ops.engine.random_numbers import Stream
+from clgraft.mxnet_ops.engine.registry import announce
 
 FLOATS = ("float32", "float16", "float64")
 DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
@@ -219,12 +220,10 @@ def end_region(execution: Any) -> None:
         made.close()
 
 
-def register(family: type[Operator]) -> type[Operator]:
-    """Make a family known to MXNet as ``op_type=family.op_type``; use as a decorator."""
-    FAMILIES[family.op_type] = family
+def _tell_mxnet(family: type[Operator]) -> None:
+    """Make a family known to MXNet as ``op_type=family.op_type``."""
     creator = ctypes.c_void_p(int(ffi.cast("uintptr_t", lib.clg_mx_creator())))
     check_call(_LIB.MXCustomOpRegister(family.op_type.encode(), creator))
-    return family
 
 
 @_answer
@@ -235,3 +234,6 @@ def before_fork() -> None:
         mxnet.nd.waitall()  # an error of an operator that was not waited for before is shown here
     finally:
         lib.clg_mx_hold_ends()
+
+
+announce(_tell_mxnet)

@@ -11,7 +11,7 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.element_functions import find
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes
-from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.engine.registry import register
 
 # MXNet's act_type -> the core's name and the attributes that give its scalars in order, with MXNet's defaults
 FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {

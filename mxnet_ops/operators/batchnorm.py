@@ -13,7 +13,7 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.batchnorm.problem import FOLLOWING as CORE_FOLLOWING
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
-from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.engine.registry import register
 from clgraft.mxnet_ops.operators.activation import FUNCTIONS
 
 FOLLOWING = tuple(name for name, (found, _) in FUNCTIONS.items() if found in CORE_FOLLOWING)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from clgraft import core
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Shape
-from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.engine.registry import register
 from clgraft.mxnet_ops.operators.convolution import Convolution
 
 

@@ -23,7 +23,7 @@ from clgraft.mxnet_ops.engine.operator import (
     Shape,
     Shapes,
 )
-from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.engine.registry import register
 
 NAME = re.compile(r"\b(dx|dy|x|y)(\d+)\b")
 REDUCTIONS = ("none", "sum", "prod", "max", "min")

@@ -11,7 +11,7 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.pooling import PoolProblem
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
-from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.engine.registry import register
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 OPERATORS = {"max": "max", "avg": "average", "sum": "sum", "lp": "lp"}

@@ -10,7 +10,7 @@ from clgraft.core.nn import reductions
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
-from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.engine.registry import register
 
 OPERATIONS = ("sum", "mean", "max", "min")
 EXTREMES = ("max", "min")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, OperatorCalls, Shape, Shapes, operator_of
-from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.engine.registry import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
 Entry = tuple[int, int]  # a part and its output; OUTSIDE and the place of an argument

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.model import samples
 from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
-from clgraft.plugins.onnx import samples
 from clgraft.plugins.onnx.session import Session
 
 LIMIT = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import helper
 
+from clgraft.core.model import Port
 from clgraft.plugins.onnx import operators
 from clgraft.plugins.onnx.errors import OnnxError, UnsupportedError
 from clgraft.plugins.onnx.functions import inlined
@@ -24,33 +25,6 @@ from clgraft.plugins.onnx.values import DTYPES, fault_of
 Source = Union[str, os.PathLike, bytes, onnx.ModelProto]
 OLDEST = 7  # opset
 operators.fill()
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output of a model.
-
-    Attributes
-    ----------
-    name : str
-    dtype : str
-    shape : tuple of int or str, or None
-        A size, or the name of one that is not fixed; None if the model does not say the rank.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...] | None
-
-
-def fits(port: Port, shape: Sequence[int]) -> bool:
-    """Return whether an input or output may have a shape."""
-    if port.shape is None:
-        return all(size >= 0 for size in shape)
-    sizes = zip(port.shape, shape)
-    return len(port.shape) == len(shape) and all(
-        size == own or (isinstance(size, str) and own >= 0) for size, own in sizes
-    )
 
 
 @dataclass

@@ -6,9 +6,7 @@ import argparse
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from clgraft.plugins.onnx import run
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, Task
 
 PACKAGE = "clgraft.plugins.onnx"
@@ -21,10 +19,7 @@ class OnnxPlugin(Plugin):
 
     name = "onnx"
     models = "an ONNX model's .onnx"
-    examples = (
-        "clgraft check model.onnx --shape x=1,3,224,224",
-        "clgraft run model.onnx --input x=image.npy --profile",
-    )
+    examples = ("clgraft check model.onnx --shape x=1,3,224,224",)
 
     def recognises(self, path: Path) -> bool:
         return path.suffix == ".onnx"
@@ -46,10 +41,6 @@ class OnnxPlugin(Plugin):
             Peer(name, name, f"{PACKAGE}.{operators}", NETS, f"{PACKAGE}.{nets}", thread_variables=(THREADS,))
             for name, (operators, nets) in places.items()
         ]
-
-    def add_commands(self, commands: Any) -> None:
-        """Add `clgraft run` to the subparsers of the command line."""
-        run.add_command(commands)
 
 
 def _expect_onnx(model: Path) -> None:

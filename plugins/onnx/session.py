@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
 from clgraft import core
+from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import CompiledGraph, Graph, Report
+from clgraft.core.model import Port, kept
+from clgraft.core.model import Session as ModelSession
 from clgraft.plugins.onnx.errors import OnnxError
-from clgraft.plugins.onnx.loading import Model, Port, Source, fits, load
+from clgraft.plugins.onnx.loading import Model, Source, load
 from clgraft.plugins.onnx.lowering import Asked, IndexCheck, Lowering
 from clgraft.plugins.onnx.values import Value, known
-
-MOST_PROGRAMS = 8  # sets of shapes, or of answers to one question, that are kept
 
 
 @dataclass
@@ -50,7 +51,7 @@ class ModelProgram:
     compiled: CompiledGraph | None = None
 
 
-class Session:
+class Session(ModelSession):
     """A model prepared for a device. Safe to run from any thread.
 
     Parameters
@@ -80,13 +81,16 @@ class Session:
     >>> Session("model.onnx").run({"x": array})["y"]
     """
 
+    kind = "onnx"
+    error: ClassVar[type[ClgraftError]] = OnnxError
+
     def __init__(self, model: Source, device: str | None = None, passes: str | None = None) -> None:
+        super().__init__()
         self._model: Model = load(model)
         self._context, self._passes = core.context(device), passes
         self._programs: OrderedDict[Any, ModelProgram] = OrderedDict()
-        self._lock = threading.Lock()
-        if all(_is_fixed(port) for port in self.inputs):  # so that nodes are refused now
-            self._program({port.name: port.shape for port in self.inputs})
+        if all(port.sizes is not None for port in self.inputs):  # so that nodes are refused now
+            self._program({port.name: port.sizes for port in self.inputs})
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -99,41 +103,14 @@ class Session:
         return self._model.outputs
 
     @property
+    def parameters(self) -> Mapping[str, np.ndarray]:
+        """The model's initializers by name."""
+        return MappingProxyType({name: _read_only(array) for name, array in self._model.initializers.items()})
+
+    @property
     def opset(self) -> int:
         """The version of ONNX's operators that the model is written in."""
         return self._model.opset
-
-    def __repr__(self) -> str:
-        names = [f"{port.name}{list(port.shape or ())}" for port in self.inputs]
-        return f"Session({', '.join(names)} -> {', '.join(port.name for port in self.outputs)})"
-
-    def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the model.
-
-        Parameters
-        ----------
-        arrays : mapping of str to numpy.ndarray
-            All inputs by name, of the model's types.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            The outputs by name.
-
-        Raises
-        ------
-        OnnxError
-            Naming the input that does not fit, or the node that does not fit its inputs.
-        """
-        given = self._given(arrays)
-        program = self._program({name: array.shape for name, array in given.items()})
-        answers: dict[str, np.ndarray] = {}
-        while program.asked is not None:
-            (answer,) = self._outputs(program, given)
-            answers[program.asked.key] = answer
-            program = self._next(program, answers, given)
-        results = self._outputs(program, given)
-        return {port.name: result for port, result in zip(self.outputs, results)}
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         """Return the core's graph for some shapes of the inputs.
@@ -164,52 +141,42 @@ class Session:
         self.graph(shapes)
         return self._compiled(self._program(self.shapes(shapes))).report()
 
-    def shapes(self, given: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of all inputs, from the model and from the given ones."""
-        own = dict(given or {})
-        found: dict[str, tuple[int, ...]] = {}
-        for port in self.inputs:
-            shape = own.pop(port.name, port.shape)
-            if shape is None or not all(isinstance(size, int) for size in shape):
-                raise OnnxError(f"[onnx] got no shape for input {port.name!r} of shape {port.shape}, expected one")
-            if not fits(port, shape):
-                raise OnnxError(f"[onnx] got shape {tuple(shape)} for input {port.name!r}, expected {port.shape}")
-            found[port.name] = tuple(int(size) for size in shape)
-        if own:
-            raise OnnxError(f"[onnx] got shapes for {sorted(own)}, expected some of {[p.name for p in self.inputs]}")
-        return found
+    def _computed(self, given: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
+        program = self._program({name: array.shape for name, array in given.items()}, names)
+        answers: dict[str, np.ndarray] = {}
+        while program.asked is not None:
+            (answer,) = self._outputs(program, given)
+            answers[program.asked.key] = answer
+            program = self._next(program, answers, given, names)
+        return self._outputs(program, given)
 
-    def _given(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        names = [port.name for port in self.inputs]
-        if set(arrays) != set(names):
-            raise OnnxError(f"[onnx] got inputs {sorted(arrays)}, expected {names}")
-        found = {}
-        for port in self.inputs:
-            array = np.asarray(arrays[port.name])
-            if array.dtype.name != port.dtype or not fits(port, array.shape):
-                raise OnnxError(
-                    f"[onnx] got {array.dtype.name} of shape {array.shape} for input {port.name!r},"
-                    f" expected {port.dtype} of shape {port.shape}"
-                )
-            found[port.name] = array
-        return found
+    def _names(self) -> tuple[str, ...]:
+        return tuple(port.name for port in self.outputs)
 
-    def _program(self, shapes: Mapping[str, Any]) -> ModelProgram:
-        key = tuple(sorted(shapes.items()))
+    def _program(self, shapes: Mapping[str, Any], names: tuple[str, ...] | None = None) -> ModelProgram:
+        """Return a program for some shapes, and for values by their names; by default the outputs."""
+        wanted = self._names() if names is None else names
+        key = (tuple(sorted(shapes.items())), wanted)
         with self._lock:
-            return _kept(self._programs, key, lambda: self._lowered(shapes, {}))
+            return kept(self._programs, key, lambda: self._lowered(shapes, {}, wanted))
 
     def _next(
-        self, program: ModelProgram, answers: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]
+        self,
+        program: ModelProgram,
+        answers: Mapping[str, np.ndarray],
+        given: Mapping[str, np.ndarray],
+        names: tuple[str, ...],
     ) -> ModelProgram:
         assert program.asked is not None
         answer = answers[program.asked.key]
         shapes = {name: array.shape for name, array in given.items()}
         key = repr((answer.shape, answer.dtype.str)).encode() + answer.tobytes()
         with self._lock:
-            return _kept(program.next, key, lambda: self._lowered(shapes, dict(answers)))
+            return kept(program.next, key, lambda: self._lowered(shapes, dict(answers), names))
 
-    def _lowered(self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray]) -> ModelProgram:
+    def _lowered(
+        self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray], wanted: tuple[str, ...]
+    ) -> ModelProgram:
         model = self._model
         on = Lowering(model.opset, self._context.device.has_fp64, answers, model.limits)
         asked = None
@@ -219,7 +186,7 @@ class Session:
             for name, array in model.initializers.items():
                 on.define(name, known(array))
             on.run(model.graph.node)
-            outputs = tuple(on.find(port.name) for port in model.outputs)
+            outputs = tuple(self._found(on, name) for name in wanted)
         except Asked as question:
             asked = question.value
             outputs = (asked,)
@@ -227,6 +194,14 @@ class Session:
         names = tuple(dict.fromkeys(v.name for v in outputs if v.array is None and v.name not in given))
         graph = on.builder.graph(*names) if names else None
         return ModelProgram(graph, on.constants, on.inputs, outputs, asked, on.checks)
+
+    def _found(self, on: Lowering, name: str) -> Value:
+        try:
+            return on.find(name)
+        except OnnxError:
+            if name in self._names():
+                raise
+            raise OnnxError(f"[onnx] got value {name!r}, expected one of the model's") from None
 
     def _compiled(self, program: ModelProgram) -> CompiledGraph:
         with self._lock:
@@ -251,16 +226,6 @@ class Session:
         return [_finished(value, computed, graph_inputs) for value in program.outputs]
 
 
-def _kept(programs: OrderedDict[Any, ModelProgram], key: Any, make: Any) -> ModelProgram:
-    """Return a program, made on its first use; the one that was not used for longest is dropped."""
-    if key not in programs:
-        programs[key] = make()
-        if len(programs) > MOST_PROGRAMS:
-            programs.popitem(last=False)
-    programs.move_to_end(key)
-    return programs[key]
-
-
 def _finished(value: Value, computed: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return a value's elements in ONNX's type and shape."""
     if value.array is not None:
@@ -277,5 +242,7 @@ def _finished(value: Value, computed: Mapping[str, np.ndarray], given: Mapping[s
     return array != 0 if value.dtype == "bool" else array.astype(value.dtype)
 
 
-def _is_fixed(port: Port) -> bool:
-    return port.shape is not None and all(isinstance(size, int) for size in port.shape)
+def _read_only(array: np.ndarray) -> np.ndarray:
+    found = array.view()
+    found.flags.writeable = False
+    return found

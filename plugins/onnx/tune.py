@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from clgraft.core.model import samples
 from clgraft.core.problem import Problem, parse
 from clgraft.plugins.command_line import lone_run
-from clgraft.plugins.onnx import samples
 from clgraft.plugins.onnx.session import Session
 
 

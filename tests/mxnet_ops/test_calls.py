@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import clgraft.mxnet_ops  # noqa: F401
-from clgraft.mxnet_ops.engine import registration
+from clgraft.mxnet_ops.engine import operator_calls, registration
 from clgraft.mxnet_ops.engine.calls import lib
 from tests.mxnet_ops.operator_checks import random
 
@@ -161,3 +161,9 @@ def test_a_process_goes_on_after(what):
     done = subprocess.run([sys.executable, "-c", PROGRAMS[what]], capture_output=True, text=True, timeout=120)
     assert "goes on" in done.stdout, done.stderr[-3000:]
     assert TOLD.get(what, "") in done.stderr
+
+
+def test_arrays_are_grouped_as_in_c():
+    names = ("IN", "OUT", "IN_GRAD", "OUT_GRAD", "AUX", "STATE")
+    assert tuple(getattr(lib, f"CLG_MX_{name}") for name in names) == tuple(operator_calls.GROUPS)
+    assert [getattr(operator_calls, name) for name in names] == list(operator_calls.GROUPS)

@@ -114,7 +114,7 @@ def test_ours_are_found_without_an_installation(monkeypatch):
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(registry, "_loaded", [])
     monkeypatch.setattr(registry, "_entry_points", lambda: ())
-    assert [plugin.name for plugin in plugins()] == ["caffe", "mxnet", "onnx", "torch"]
+    assert [plugin.name for plugin in plugins()] == ["caffe", "models", "mxnet", "onnx", "torch"]
     assert find(Path("a/b.prototxt")).name == "caffe"
     assert find(Path("a-symbol.json")).name == "mxnet"
 
@@ -145,7 +145,7 @@ def test_a_registered_plugin(monkeypatch):
             return SwapResult(f"folded {request.source}", 1)
 
     register(Paper())
-    assert [plugin.name for plugin in plugins()] == ["caffe", "mxnet", "onnx", "torch", "paper"]
+    assert [plugin.name for plugin in plugins()] == ["caffe", "models", "mxnet", "onnx", "torch", "paper"]
     assert find(Path("x.paper")).swap(SwapRequest(Path("x.paper"))).changed == 1
 
 

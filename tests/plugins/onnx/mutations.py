@@ -208,7 +208,8 @@ def _stop(*_: object) -> None:
 def findings(models: Sequence[onnx.ModelProto], folder: Path, seed: int, count: int) -> Iterator[str]:
     """Yield what happened to mutated models that were neither loaded nor refused in words; files of a folder."""
     from clgraft.core.errors import ClgraftError
-    from clgraft.plugins.onnx import Session, samples
+    from clgraft.core.model import samples
+    from clgraft.plugins.onnx import Session
 
     rng = np.random.default_rng(seed)
     signal.signal(signal.SIGALRM, _stop)

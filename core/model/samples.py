@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from clgraft.plugins.onnx.session import Session
+from clgraft.core.model.session import Session
 
 
 def inputs(session: Session, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, np.ndarray]:
@@ -20,7 +20,7 @@ def inputs(session: Session, shapes: Mapping[str, Sequence[int]] | None = None) 
 
     Raises
     ------
-    OnnxError
+    ClgraftError
         If a shape is missing.
     """
     rng = np.random.default_rng(7)

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.model import PRECISIONS, samples
 from clgraft.plugins.command_line import arguments, terminal
+from clgraft.plugins.models.loading import KINDS, load
 from clgraft.plugins.plugin import PluginError
 
 REPEATS = 5  # timed runs of a profile
@@ -23,11 +25,13 @@ def add_command(commands: Any) -> None:
     """Add `run` to the subparsers of the command line."""
     parser = commands.add_parser(
         "run",
-        help="run an ONNX model on your device",
-        description="Run an ONNX model on arrays, or on random numbers where an input is not given, and print what "
-        "comes out.",
+        help="run a model on your device",
+        description="Run a model of ONNX, MXNet or Caffe on arrays, or on random numbers where an input is not given, "
+        "and print what comes out. MXNet and Caffe are not needed.",
     )
-    parser.add_argument("model", type=Path, help="an ONNX model's .onnx")
+    parser.add_argument("model", type=Path, help=KINDS)
+    weights = "the .caffemodel of a net, or the .params of a symbol; by default those next to it"
+    parser.add_argument("--weights", type=Path, metavar="FILE", help=weights)
     parser.add_argument(
         "--input",
         type=_named,
@@ -39,6 +43,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--output", type=arguments.new_file, metavar="FILE", help="write the outputs, as numpy.savez does"
     )
+    parser.add_argument("--precision", choices=PRECISIONS, help="the type in which real numbers travel")
     parser.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     arguments.add_shapes(parser)
     parser.add_argument("--profile", action="store_true", help="also show what the graph needs and how long it takes")
@@ -54,12 +59,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 def run(options: argparse.Namespace) -> int:
     """Run the model and print its outputs."""
-    try:
-        from clgraft.plugins.onnx import samples
-        from clgraft.plugins.onnx.session import Session
-    except ImportError as error:
-        raise PluginError(f"[run] onnx is needed to read {options.model} and cannot be imported: {error}") from None
-    session = Session(options.model, options.device)
+    session = load(options.model, options.weights, options.device, options.precision)
     given = {name: _array(file) for name, file in options.input}
     names = [port.name for port in session.inputs]
     for name in given:

@@ -1,0 +1,22 @@
+"""Models with named inputs, parameters and outputs, and the sessions that run them; no framework."""
+
+from clgraft.core.model.errors import ModelError, UnsupportedOperators
+from clgraft.core.model.lowered import LoweredNet, Net
+from clgraft.core.model.ports import Port, fits
+from clgraft.core.model.precision import PRECISIONS, carried, expect_precision
+from clgraft.core.model.session import NetSession, Session, kept
+
+__all__ = [
+    "PRECISIONS",
+    "LoweredNet",
+    "ModelError",
+    "Net",
+    "NetSession",
+    "Port",
+    "Session",
+    "UnsupportedOperators",
+    "carried",
+    "expect_precision",
+    "fits",
+    "kept",
+]

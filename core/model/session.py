@@ -1,0 +1,300 @@
+"""Sessions: models prepared for a device, which run on NumPy arrays."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from clgraft.core.errors import ClgraftError
+from clgraft.core.graph import CompiledGraph, Graph, Report
+from clgraft.core.model.errors import ModelError
+from clgraft.core.model.lowered import LoweredNet, Net
+from clgraft.core.model.ports import Port, fits
+from clgraft.core.model.precision import carried
+from clgraft.core.session.contexts import context
+
+MOST_PROGRAMS = 8  # sets of shapes, or of answers to one question, that are kept
+Kept = TypeVar("Kept")
+
+
+def kept(programs: OrderedDict[Any, Kept], key: Any, make: Callable[[], Kept]) -> Kept:
+    """Return a program, made on its first use; the one that was not used for longest is dropped."""
+    if key not in programs:
+        programs[key] = make()
+        if len(programs) > MOST_PROGRAMS:
+            programs.popitem(last=False)
+    programs.move_to_end(key)
+    return programs[key]
+
+
+class Session(ABC):
+    """A model prepared for a device. Safe to run from any thread.
+
+    `clgraft.load` makes sessions.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of Port
+        Names, types and shapes.
+    parameters : mapping of str to numpy.ndarray
+        The parameters by name, read-only, as they are in the file.
+    """
+
+    kind: str = "model"
+    error: ClassVar[type[ClgraftError]] = ModelError
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: Mapping[str, np.ndarray] | None = None
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[Port, ...]:
+        """What a run takes."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[Port, ...]:
+        """What a run returns."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Mapping[str, np.ndarray]:
+        """The parameters by name, read-only."""
+
+    def __repr__(self) -> str:
+        names = [f"{port.name}{list(port.shape or ())}" for port in self.inputs]
+        return f"{type(self).__name__}({', '.join(names)} -> {', '.join(port.name for port in self.outputs)})"
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the model.
+
+        Parameters
+        ----------
+        arrays : mapping of str to numpy.ndarray
+            All inputs by name. Other shapes than those of the runs before are planned on their first use.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The outputs by name.
+
+        Raises
+        ------
+        ClgraftError
+            Naming the input that does not fit, or the operator that does not fit its inputs.
+        """
+        given = self._given(arrays)
+        names = tuple(port.name for port in self.outputs)
+        results = self._computed(given, names)
+        self._last = given
+        return dict(zip(names, results))
+
+    def values(self, name: str, arrays: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
+        """Return a value inside of the model.
+
+        Parameters
+        ----------
+        name : str
+            What the model calls it.
+        arrays : mapping of str to numpy.ndarray, optional
+            All inputs by name; by default those of the last run, as they are now.
+
+        Raises
+        ------
+        ClgraftError
+            If there is no such value, or nothing has run yet.
+        """
+        given = self._last if arrays is None else self._given(arrays)
+        if given is None:
+            raise self.error(f"[{self.kind}] got no inputs for the value {name!r}, expected them, or a run before")
+        return self._computed(given, (name,))[0]
+
+    @abstractmethod
+    def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+        """Return the core's graph for some shapes of the inputs.
+
+        Parameters
+        ----------
+        shapes : mapping of str to sequence of int, optional
+            Shapes of the inputs that the model does not fix.
+        """
+
+    @abstractmethod
+    def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
+        """Return what the compiled graph for some shapes needs, with its problems after the passes."""
+
+    def shapes(self, given: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of all inputs, from the model and from the given ones."""
+        own = dict(given or {})
+        found: dict[str, tuple[int, ...]] = {}
+        for port in self.inputs:
+            shape = own.pop(port.name, port.sizes)
+            if shape is None or not all(isinstance(size, int) for size in shape):
+                raise self.error(
+                    f"[{self.kind}] got no shape for input {port.name!r} of shape {port.shape}, expected one"
+                )
+            if not fits(port, shape):
+                raise self.error(
+                    f"[{self.kind}] got shape {tuple(shape)} for input {port.name!r}, expected {port.shape}"
+                )
+            found[port.name] = tuple(int(size) for size in shape)
+        if own:
+            names = [port.name for port in self.inputs]
+            raise self.error(f"[{self.kind}] got shapes for {sorted(own)}, expected some of {names}")
+        return found
+
+    def _given(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the arrays of a run after they are checked."""
+        names = [port.name for port in self.inputs]
+        if set(arrays) != set(names):
+            raise self.error(f"[{self.kind}] got inputs {sorted(arrays)}, expected {names}")
+        found = {}
+        for port in self.inputs:
+            array = self._accepted(port, np.asarray(arrays[port.name]))
+            if array.dtype.name != port.dtype or not fits(port, array.shape):
+                raise self.error(
+                    f"[{self.kind}] got {array.dtype.name} of shape {array.shape} for input {port.name!r},"
+                    f" expected {port.dtype} of shape {port.shape}"
+                )
+            found[port.name] = array
+        return found
+
+    def _accepted(self, port: Port, array: np.ndarray) -> np.ndarray:
+        """Return an input in the form in which it is checked."""
+        return array
+
+    @abstractmethod
+    def _computed(self, given: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
+        """Return values of the model by their names."""
+
+
+@dataclass
+class _Program:
+    """A net for some shapes, compiled for each set of values that was asked for."""
+
+    lowered: LoweredNet
+    compiled: OrderedDict[tuple[str, ...], CompiledGraph] = field(default_factory=OrderedDict)
+
+
+class NetSession(Session):
+    """The session of a net.
+
+    Parameters
+    ----------
+    net : Net
+    device : str, optional
+        As `clgraft.core.context` takes it; by default ``CLGRAFT_DEVICE`` or the best device.
+    passes : str, optional
+        Switches of passes of the graph, such as ``-fold``.
+
+    Notes
+    -----
+    Arrays of any type of numbers are taken as inputs, if the input's type holds them. A run may have other shapes than
+    the one before; graphs for the `MOST_PROGRAMS` sets of shapes that were used last are kept.
+    """
+
+    def __init__(self, net: Net, device: str | None = None, passes: str | None = None) -> None:
+        super().__init__()
+        self.kind = net.kind
+        self._net, self._context, self._passes = net, context(device), passes
+        self._programs: OrderedDict[Any, _Program] = OrderedDict()
+        self._arrays: dict[str, np.ndarray] = {}  # parameters as graphs read them; all programs share them
+        if all(port.sizes is not None for port in self.inputs):  # so that what does not fit is refused now
+            self._program(self.shapes())
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self._net.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self._net.outputs
+
+    @property
+    def parameters(self) -> Mapping[str, np.ndarray]:
+        return MappingProxyType(dict(self._net.parameters))
+
+    def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+        program = self._program(self.shapes(shapes))
+        names = self._names(program, tuple(port.name for port in self.outputs))
+        if not names:
+            raise ModelError(f"[{self.kind}] got a net that computes nothing, expected an output that is no input")
+        return self._graph(program, names)
+
+    def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
+        self.graph(shapes)
+        program = self._program(self.shapes(shapes))
+        return self._compiled(program, self._names(program, tuple(port.name for port in self.outputs))).report()
+
+    def _accepted(self, port: Port, array: np.ndarray) -> np.ndarray:
+        return carried(self.kind, f"input {port.name!r}", array, port.dtype)
+
+    def _program(self, shapes: Mapping[str, tuple[int, ...]]) -> _Program:
+        key = tuple(sorted(shapes.items()))
+        with self._lock:
+            return kept(self._programs, key, lambda: _Program(self._net.lower(shapes)))
+
+    def _names(self, program: _Program, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the graph's names of values that have to be computed."""
+        lowered = program.lowered
+        fixed = {tensor.name for tensor in lowered.inputs.values()}
+        fixed |= {*lowered.parameters, *lowered.build.constants}
+        found = [self._value(lowered, name).name for name in names]
+        return tuple(dict.fromkeys(name for name in found if name not in fixed))
+
+    def _value(self, lowered: LoweredNet, name: str) -> Any:
+        if name not in lowered.values:
+            near = difflib.get_close_matches(name, list(lowered.values), 3)
+            expected = f"one of the model's, such as {near}" if near else f"one of the model's {len(lowered.values)}"
+            raise ModelError(f"[{self.kind}] got value {name!r}, expected {expected}")
+        return lowered.values[name]
+
+    def _graph(self, program: _Program, names: tuple[str, ...]) -> Graph:
+        return program.lowered.build.graph.graph(*names)  # type: ignore[no-any-return]
+
+    def _compiled(self, program: _Program, names: tuple[str, ...]) -> CompiledGraph:
+        with self._lock:
+            return kept(program.compiled, names, lambda: self._compile(program, names))
+
+    def _compile(self, program: _Program, names: tuple[str, ...]) -> CompiledGraph:
+        lowered = program.lowered
+        constants = dict(lowered.build.constants)
+        for inside, name in lowered.parameters.items():
+            constants[inside] = self._array(name)
+        return self._context.compile(  # type: ignore[no-any-return]
+            self._graph(program, names), self._passes, constants
+        )
+
+    def _array(self, parameter: str) -> np.ndarray:
+        if parameter not in self._arrays:
+            self._arrays[parameter] = self._net.array(parameter)
+        return self._arrays[parameter]
+
+    def _computed(self, given: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
+        program = self._program({name: array.shape for name, array in given.items()})
+        lowered = program.lowered
+        tensors = [self._value(lowered, name) for name in names]
+        arrays = {tensor.name: given[name] for name, tensor in lowered.inputs.items()}
+        wanted = self._names(program, names)
+        if wanted:
+            arrays = {**arrays, **self._compiled(program, wanted).run(arrays)}
+        results = []
+        for tensor in tensors:
+            if tensor.name in lowered.build.constants:
+                array = lowered.build.constants[tensor.name]
+            elif tensor.name in lowered.parameters:
+                array = self._array(lowered.parameters[tensor.name])
+            else:
+                array = arrays[tensor.name]
+            array = array.reshape(tensor.shape)
+            results.append(array if tensor.name in wanted else np.array(array))
+        return results

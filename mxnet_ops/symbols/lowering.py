@@ -1,0 +1,427 @@
+"""Nets of MXNet as graphs of the core: a symbol's operators are what the swap makes of them, and build the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Callable, Union
+
+import numpy as np
+
+import clgraft.mxnet_ops.operators  # noqa: F401  makes the families known
+from clgraft.core.errors import ClgraftError
+from clgraft.core.model import LoweredNet, ModelError, Port, UnsupportedOperators, carried, expect_precision
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.dropout.problem import KEY_WORDS
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import Operator, find_operator
+from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
+from clgraft.mxnet_ops.swap.attributes import Kept
+from clgraft.mxnet_ops.swap.table import Node, plain_name, translate
+from clgraft.mxnet_ops.symbols.moving import MOVING, Moving
+from clgraft.mxnet_ops.symbols.params import BFLOAT16, DTYPES
+from clgraft.mxnet_ops.symbols.symbol import Entry, SymbolGraph, SymbolNode
+
+# operators that end a net with a loss: inference does not read their second input
+LOSSES = ("ocl_softmax_output", "ocl_regression_output")
+REAL = ("float16", "float32", "float64")  # from narrow to wide
+MOST_CONSTANT_BYTES = 2**30  # of all constants that a symbol makes
+CODES_AS_TEXT = {str(code) for code in DTYPES}  # of types, as attributes have them
+FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError, RecursionError)
+
+Does = Union[Operator, Moving]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A variable of a net.
+
+    Attributes
+    ----------
+    name : str
+    inside : str
+        Its name in graphs.
+    is_input : bool
+        Whether runs give it; others are parameters.
+    dtype : str
+        In graphs.
+    """
+
+    name: str
+    inside: str
+    is_input: bool
+    dtype: str
+
+
+class SymbolNet:
+    """A symbol with its parameters.
+
+    Parameters
+    ----------
+    symbol : SymbolGraph
+    parameters : mapping of str to numpy.ndarray
+        By their names in the symbol; others are left out.
+    precision : str, optional
+        The type in which real numbers travel: ``float32``, ``float16`` or ``float64``. By default parameters have that
+        of the file, and inputs what the symbol says of them, or single precision.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of Port
+    parameters : mapping of str to numpy.ndarray
+        Those that the symbol reads.
+
+    Raises
+    ------
+    UnsupportedOperators
+        If it has operators that clgraft does not run, with the list of them.
+    ModelError
+        If parameters are missing.
+    """
+
+    kind: str = "mxnet"
+
+    def __init__(self, symbol: SymbolGraph, parameters: Mapping[str, np.ndarray], precision: str | None = None) -> None:
+        expect_precision(self.kind, precision)
+        self._symbol, self._precision = symbol, precision
+        self.parameters = {name: _read_only(array) for name, array in parameters.items()}
+        self._does = self._resolved()
+        self._labels = self._unread_labels()
+        self._given = self._variables()
+        self._by_name = {each.name: each for each in self._given.values()}
+        self.parameters = {name: self.parameters[name] for name, each in self._by_name.items() if not each.is_input}
+        self.inputs = tuple(self._port(number) for number, each in self._given.items() if each.is_input)
+        self.outputs = tuple(Port(self._head(head), precision or "float32", None) for head in symbol.heads)
+
+    def array(self, parameter: str) -> np.ndarray:
+        """Return a parameter in the type in which graphs read it."""
+        array = _real(self.parameters[parameter])
+        return carried(self.kind, f"parameter {parameter!r}", array, self._by_name[parameter].dtype)
+
+    def lower(self, shapes: Mapping[str, tuple[int, ...]]) -> LoweredNet:
+        """Return the net as a graph for the shapes of all inputs.
+
+        Raises
+        ------
+        ModelError
+            Naming the operator that does not fit its inputs.
+        """
+        lowering = _Lowering(self._symbol, self._does, self._given, self._labels)
+        return lowering.run(shapes, self.parameters, self._names)
+
+    # what the symbol says
+
+    def _resolved(self) -> dict[int, Does]:
+        """Return what computes each operator of the symbol."""
+        found: dict[int, Does] = {}
+        refused = []
+        for number, node in enumerate(self._symbol.nodes):
+            if node.is_variable:
+                continue
+            try:
+                found[number] = self._resolve(node)
+            except Kept as reason:
+                refused.append(f"{node} ({reason})")
+            except ClgraftError as error:
+                refused.append(f"{node} ({error})")
+            except (*FAULTS, MemoryError) as error:
+                refused.append(f"{node} ({type(error).__name__}: {str(error)[:200]})")
+        if refused:
+            raise UnsupportedOperators(self.kind, refused)
+        return found
+
+    def _resolve(self, node: SymbolNode) -> Does:
+        name = plain_name(node.operator)
+        attributes = {key: text for key, text in node.attributes.items() if not key.startswith("__")}
+        if name in MOVING:
+            return MOVING[name](Attributes(node.operator, attributes))
+        if name == "Custom":
+            op_type = attributes.pop("op_type", "")
+            if not op_type.startswith("ocl_"):
+                raise Kept(f"an operator of the user's own, {op_type!r}")
+            return _expect_build(find_operator(op_type, attributes))
+        weight = self._weight(node)
+        try:
+            return _expect_build(find_operator(*translate(Node(node.name, name, attributes), weight)))
+        except Kept as reason:
+            text = str(reason)
+            raise Kept("no operator of clgraft computes it" if "no grafted" in text else text) from None
+
+    def _weight(self, node: SymbolNode) -> tuple[int, ...] | None:
+        """Return the shape of an operator's second input, if that is a parameter."""
+        if len(node.inputs) < 2:
+            return None
+        array = self.parameters.get(self._symbol.nodes[node.inputs[1][0]].name)
+        return None if array is None else array.shape
+
+    def _unread_labels(self) -> set[int]:
+        """Return the variables that only losses at the ends of nets read, as their labels."""
+        read: dict[int, list[bool]] = {}
+        for number, node in enumerate(self._symbol.nodes):
+            does = self._does.get(number)
+            labels = _label_places(does) if isinstance(does, Operator) else ()
+            for place, (source, _) in enumerate(node.inputs):
+                read.setdefault(source, []).append(place in labels)
+        heads = {number for number, _ in self._symbol.heads}
+        nodes = self._symbol.nodes
+        return {
+            number
+            for number, answers in read.items()
+            if all(answers)
+            and nodes[number].is_variable
+            and nodes[number].name not in self.parameters
+            and number not in heads
+        }
+
+    def _variables(self) -> dict[int, Given]:
+        """Return the variables by their numbers, after it is checked that no parameter is missing.
+
+        Symbols before MXNet 0.9 leave out the states at the end of inputs: these have numbers below 0.
+        """
+        missing: dict[str, str] = {}
+        found: dict[int, Given] = {}
+        for number, node in enumerate(self._symbol.nodes):
+            if node.is_variable and number not in self._labels:
+                is_input = node.name not in self.parameters
+                inside = f"{'input' if is_input else 'parameter'}{number}"
+                found[number] = Given(node.name, inside, is_input, self._dtype(node.name, node.attributes))
+        for number, does in self._does.items():
+            node = self._symbol.nodes[number]
+            if isinstance(does, Moving):
+                sources = [node.inputs[place][0] for place in does.learned if place < len(node.inputs)]
+                missing.update({found[one].name: str(node) for one in sources if one in found and found[one].is_input})
+                continue
+            names, learned = (*does.arguments, *does.auxiliary), {*does.parameters, *does.auxiliary}
+            for name, (source, _) in zip(names, node.inputs):
+                if name in learned and source in found and found[source].is_input:
+                    missing.setdefault(found[source].name, str(node))
+            for name in names[len(node.inputs) :]:
+                own = f"{node.name}_{name}"
+                if name in does.auxiliary and own in self.parameters:
+                    found[-1 - len(found)] = Given(own, f"state{len(found)}", False, self._dtype(own, {}))
+                else:
+                    missing.setdefault(own, str(node))
+        if missing:
+            shown = ", ".join(f"{name!r} of {node}" for name, node in list(missing.items())[:5])
+            raise ModelError(
+                f"[{self.kind}] got no array for {len(missing)} parameters, expected all of them, such as {shown}"
+            )
+        return found
+
+    def _dtype(self, name: str, attributes: Mapping[str, str]) -> str:
+        """Return the type in which a variable travels."""
+        if self._precision is not None:
+            return self._precision
+        if name in self.parameters:
+            found = self.parameters[name].dtype.name
+        else:
+            code = attributes.get("__dtype__", "0")
+            found = DTYPES[int(code)].name if code in CODES_AS_TEXT else "float32"
+        return found if found in REAL else "float32"
+
+    def _port(self, number: int) -> Port:
+        given, node = self._given[number], self._symbol.nodes[number]
+        text = node.attributes.get("__shape__", "")
+        if not text:
+            return Port(given.name, given.dtype, None)
+        try:
+            sizes = Attributes("variable", {"shape": text}).sizes("shape", (), low=-1)
+        except (ClgraftError, *FAULTS, MemoryError):
+            raise ModelError(f"[{self.kind}] got shape {text[:80]!r} of {given.name!r}, expected numbers") from None
+        words = ("batch", *(f"size{axis}" for axis in range(1, len(sizes))))
+        known = tuple(size if size > 0 else word for size, word in zip(sizes, words))
+        return Port(given.name, given.dtype, known or None)
+
+    def _head(self, head: Entry) -> str:
+        """Return the name of an output of the net."""
+        names = self._names(head[0])
+        if head[1] >= len(names):
+            node = self._symbol.nodes[head[0]]
+            raise ModelError(f"[{self.kind}] got output {head[1]} of {node} as a head, expected one of {list(names)}")
+        return names[head[1]]
+
+    def _names(self, number: int) -> Sequence[str]:
+        """Return MXNet's names of a node's outputs."""
+        node = self._symbol.nodes[number]
+        if node.is_variable:
+            return [node.name]
+        does = self._does[number]
+        return [f"{node.name}_{output}" for output in does.outputs]
+
+
+class _Lowering:
+    """A net for some shapes, while its graph is made."""
+
+    def __init__(
+        self, symbol: SymbolGraph, does: Mapping[int, Does], given: Mapping[int, Given], labels: Collection[int]
+    ) -> None:
+        self._symbol, self._does, self._given, self._labels = symbol, does, given, labels
+        self._build = Build(training=False)
+        self._values: dict[Entry, Tensor] = {}
+        self._states: dict[str, Tensor] = {}  # those that no node reads by number
+        self._made = self._nbytes = 0
+
+    def run(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        parameters: Mapping[str, np.ndarray],
+        names: Callable[[int], Sequence[str]],
+    ) -> LoweredNet:
+        """Return the graph.
+
+        Parameters
+        ----------
+        shapes : mapping of str to tuple of int
+            Of the inputs.
+        parameters : mapping of str to numpy.ndarray
+        names : callable
+            Returns MXNet's names of the outputs of a node.
+        """
+        inputs: dict[str, Tensor] = {}
+        named: dict[str, Tensor] = {}
+        for number, given in self._given.items():
+            shape = shapes[given.name] if given.is_input else parameters[given.name].shape
+            tensor = named[given.name] = self._build.input(given.inside, shape, given.dtype)
+            if given.is_input:
+                inputs[given.name] = tensor
+            self._values[number, 0] = self._states[given.name] = tensor
+        for number, node in enumerate(self._symbol.nodes):
+            if not node.is_variable:
+                own = names(number)
+                for place, tensor in enumerate(self._lowered(number, node)):
+                    self._values[number, place] = tensor
+                    named.setdefault(own[place], tensor)
+        for number, node in enumerate(self._symbol.nodes):
+            if (number, 0) in self._values:
+                named.setdefault(node.name, self._values[number, 0])
+        for number, output in self._symbol.heads:
+            named[names(number)[output]] = self._value((number, output), "the heads")
+        inside = {given.inside: given.name for given in self._given.values() if not given.is_input}
+        return LoweredNet(self._build, inputs, inside, named)
+
+    def _value(self, entry: Entry, reader: str) -> Tensor:
+        if entry not in self._values:
+            node = self._symbol.nodes[entry[0]]
+            raise ModelError(f"[mxnet] got output {entry[1]} of {node} read by {reader}, expected one that it has")
+        return self._values[entry]
+
+    def _lowered(self, number: int, node: SymbolNode) -> Sequence[Tensor]:
+        """Return the outputs of an operator."""
+        does = self._does[number]
+        values = [None if entry[0] in self._labels else self._value(entry, str(node)) for entry in node.inputs]
+        try:
+            if isinstance(does, Moving):
+                found = does.build(self._build, [value for value in values if value is not None])
+            else:
+                names = (*does.arguments, *does.auxiliary)[len(values) :]
+                found = self._built(does, [*values, *(self._states[f"{node.name}_{name}"] for name in names)])
+            self._expect_room()
+            return found
+        except ModelError:
+            raise
+        except MemoryError:
+            raise ModelError(f"[mxnet] got {node}, which needs more memory than there is, expected less") from None
+        except ClgraftError as error:
+            raise ModelError(f"[mxnet] got {node}, which does not fit its inputs: {error}") from None
+        except FAULTS as error:
+            shown = [None if value is None else value.shape for value in values]
+            raise ModelError(
+                f"[mxnet] got {node} with inputs of shapes {shown}, expected ones that fit it"
+                f" ({type(error).__name__}: {error})"
+            ) from None
+
+    def _built(self, operator: Operator, values: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return what an operator of clgraft builds from its arguments and states."""
+        if isinstance(operator, RegionOperator):
+            return self._region(operator, values)
+        names = (*operator.arguments, *operator.auxiliary)
+        if len(values) != len(names):
+            raise operator.error("inputs", f"{len(values)} of them", f"{len(names)}: {names}")
+        count = len(operator.arguments)
+        inferred = operator.infer([None if value is None else value.shape for value in values[:count]])
+        if inferred is None:
+            raise operator.error("inputs", "too few shapes", "those of all inputs")
+        for name, value, shape in zip(operator.auxiliary, values[count:], inferred[2]):
+            if value is not None and value.shape != tuple(shape):
+                raise operator.error(name, f"of shape {value.shape}", f"shape {tuple(shape)}")
+        known = [value for value in values if value is not None]
+        widest = max((value.dtype for value in known), key=REAL.index)
+        first = known[0].dtype
+        arguments = [
+            self._build.filled(inferred[0][place], 0.0, widest) if value is None else self._build.cast(value, widest)
+            for place, value in enumerate(values)
+        ]
+        key = () if operator.draw is None else (self._build.filled((KEY_WORDS,), 0, "int32"),)
+        made = operator.build(self._build, *arguments, *key)
+        outputs = made if isinstance(made, tuple) else (made,)
+        return [
+            self._build.reshape(self._build.cast(output, first), tuple(shape))
+            for output, shape in zip(outputs, inferred[1])
+        ]
+
+    def _region(self, region: RegionOperator, values: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return the outputs of a region, whose operators are built one by one."""
+        count = len(region.arguments)
+        if len(values) != count + len(region.auxiliary):
+            raise region.error("inputs", f"{len(values)} of them", f"{count + len(region.auxiliary)}")
+        found: dict[Entry, Tensor | None] = {(OUTSIDE, place): value for place, value in enumerate(values[:count])}
+        for number, part in enumerate(region.parts):
+            given = [found[entry] for entry in part.inputs] + [values[count + place] for place in part.auxiliary]
+            for place, output in enumerate(self._built(part.operator, given)):
+                found[number, place] = output
+        heads = [found[entry] for entry in region.heads]
+        return [head for head in heads if head is not None]
+
+    def _expect_room(self) -> None:
+        """Refuse constants that take too much memory."""
+        constants = self._build.constants
+        if len(constants) > self._made:
+            self._made = len(constants)
+            self._nbytes = sum(array.nbytes for array in constants.values())
+        if self._nbytes > MOST_CONSTANT_BYTES:
+            raise ModelError(
+                f"[mxnet] got constants of {self._nbytes} bytes in a symbol, expected at most {MOST_CONSTANT_BYTES}"
+            )
+
+
+def _expect_build(operator: Operator) -> Operator:
+    """Return an operator that a graph can be made of.
+
+    Raises
+    ------
+    Kept
+        If it says itself what runs, or draws random numbers in inference.
+    """
+    parts = [part.operator for part in operator.parts] if isinstance(operator, RegionOperator) else [operator]
+    for part in parts:
+        if type(part).build is Operator.build and not isinstance(part, RegionOperator):
+            raise Kept(f"{part.op_type} runs in MXNet alone")
+        if part.draw is not None and part.draw.always:
+            raise Kept("it draws random numbers in inference")
+    return operator
+
+
+def _label_places(operator: Operator) -> Collection[int]:
+    """Return the inputs of an operator that only losses read, as their labels."""
+    if not isinstance(operator, RegionOperator):
+        return (1,) if operator.op_type in LOSSES else ()
+    read: dict[int, list[bool]] = {}
+    for part in operator.parts:
+        labels = _label_places(part.operator)
+        for place, (source, argument) in enumerate(part.inputs):
+            if source == OUTSIDE:
+                read.setdefault(argument, []).append(place in labels)
+    return [argument for argument, answers in read.items() if all(answers)]
+
+
+def _real(array: np.ndarray) -> np.ndarray:
+    """Return an array's numbers: bfloat16 as single precision, which holds them exactly."""
+    if array.dtype != BFLOAT16:
+        return array
+    return (array["bfloat16"].astype(np.uint32) << 16).view(np.float32).reshape(array.shape)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    found = array.view()
+    found.flags.writeable = False
+    return found
