@@ -33,12 +33,8 @@ Source = Union[str, "os.PathLike[str]", bytes]
 LIST = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # as MXNet shows it in NumPy
-DTYPES = {
-    code: np.dtype(kind)
-    for code, kind in enumerate(
-        ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8", "?", "<i2", "<u2", "<u4", "<u8", BFLOAT16)
-    )
-}
+WORDS = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8", "?", "<i2", "<u2", "<u4", "<u8")
+DTYPES: dict[int, np.dtype[Any]] = {**{code: np.dtype(word) for code, word in enumerate(WORDS)}, 12: BFLOAT16}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 STORAGE = {-1: "undefined", 0: "default", 1: "row_sparse", 2: "csr"}
 CPU = (1, 0)  # the device that arrays come from, and go to
@@ -232,7 +228,7 @@ class _Reader:
                 raise self._error(f"{what} of shape {shape}", "fewer elements")
             return np.empty(shape, dtype)
         array = np.empty(nbytes, np.uint8)
-        view = memoryview(array)
+        view = array.data
         done = 0
         while done < nbytes:
             got = self._file.readinto(view[done:])  # type: ignore[attr-defined]

@@ -130,7 +130,7 @@ class _Reader:
         words = [node.get(key) for key in ("name", "op")] if isinstance(node, dict) else []
         if len(words) < 2 or not all(isinstance(word, str) for word in words):
             raise self._error(f"node {number} without name and op", "both")
-        name, operator = words
+        name, operator = map(str, words)
         entries = node.get("inputs", [])
         if not isinstance(entries, list):
             raise self._error(f"node {name!r} with inputs that are no list", "a list")
