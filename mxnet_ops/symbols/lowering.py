@@ -12,7 +12,7 @@ import clgraft.mxnet_ops.operators  # noqa: F401  makes the families known
 from clgraft.core.errors import ClgraftError
 from clgraft.core.model import LoweredNet, ModelError, Port, UnsupportedOperators, carried, expect_precision
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.dropout.problem import KEY_WORDS
+from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, find_operator
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
