@@ -20,7 +20,10 @@ MOST_OUTPUTS = 10_000  # of a node
 LONGEST_NUMBER = 20  # digits
 LONGEST_ATTRIBUTE = 2000  # characters of an attribute with a value of Python's
 LONG = re.compile(r"\b(\d+)L\b")  # a whole number, as Python 2 wrote some
-TEXTS = ("graph", "constants", "frozen", "expression", "gradient", "scalars")  # attributes that may be longer
+# attributes that may be longer
+TEXTS = {"graph": 2**26, "constants": 2**26, "frozen": 2**20, "expression": 20_000, "gradient": 20_000}
+READ = ("__shape__", "__dtype__")  # attributes of the scope that are read; others are left alone
+DIGITS = re.compile(r"\d{400}")  # no attribute has such numbers, which take long to read
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,13 @@ class _Reader:
                 text = value if isinstance(value, str) else json.dumps(value)
                 found[attribute] = LONG.sub(r"\1", text) if text.startswith("(") else text
         for attribute, value in found.items():
-            if len(value) > LONGEST_ATTRIBUTE and attribute not in TEXTS:
+            if attribute.startswith("__") and attribute not in READ:
+                continue
+            most = TEXTS.get(attribute, LONGEST_ATTRIBUTE)
+            if len(value) > most:
                 raise self._error(
-                    f"attribute {attribute} of node {name!r} of {len(value)} characters", f"at most {LONGEST_ATTRIBUTE}"
+                    f"attribute {attribute} of node {name!r} of {len(value)} characters", f"at most {most}"
                 )
+            if DIGITS.search(value):
+                raise self._error(f"a number of more than 400 digits in node {name!r}", "shorter ones")
         return found

@@ -349,6 +349,7 @@ def changed(**more) -> bytes:
         (changed(nodes=[{"op": "null", "name": "x", "inputs": 3}]), "that are no list"),
         (changed(nodes=[{"op": "null", "name": "x", "attrs": [1]}]), "that are no object"),
         (changed(nodes=[{"op": "null", "name": "x", "attrs": {"a": "(" * 3000}}]), "of 3000 characters"),
+        (changed(nodes=[{"op": "null", "name": "x", "attrs": {"graph": "9" * 3000}}]), "more than 400 digits"),
     ],
 )
 def test_damaged_symbols_are_named(data, words) -> None:
