@@ -25,7 +25,7 @@ session = clgraft.load(sys.argv[1])
 with np.load(sys.argv[2]) as arrays:
     (found,) = session.run({"data": arrays["data"]}).values()
     assert np.abs(found - arrays["output"]).max() < 1e-5
-loaded = {"mxnet", "caffe", "torch", "onnx", "google"} & set(sys.modules)
+loaded = {"mxnet", "caffe", "torch", "onnx", "google.protobuf"} & set(sys.modules)
 assert not loaded, loaded
 assert "clgraft.mxnet_ops" not in sys.modules
 """
