@@ -108,6 +108,10 @@ class Session(ABC):
         arrays : mapping of str to numpy.ndarray, optional
             All inputs by name; by default those of the last run, as they are now.
 
+        Notes
+        -----
+        Each name has a graph of its own, which is planned on its first use.
+
         Raises
         ------
         ClgraftError
