@@ -59,6 +59,9 @@ kernel void pool_forward(CONST_TENSOR(x), RESULTS, const Windows windows, const 
 #endif
     result = ROOT(result);
 #ifdef ARGMAX
+#if KEEP_NAN
+    if (result != result) chosen = NOWHERE;
+#endif
     if (argmax_base) OPEN(argmax)[at] = chosen + (accumulate_argmax ? OPEN(argmax)[at] : 0);
     if (!y_base) return;
 #endif

@@ -1,12 +1,16 @@
 // What the kernels of pooling share: how two values of a window become one, for scalars and vectors alike.
 //
 // OPERATOR  0 max, 1 average, 2 sum, 3 to 5 the norm of power 1 to 3
+// KEEP_NAN  1: a maximum is NaN where its window holds NaN; it stands nowhere then
 
 #ifndef OPERATOR
 #define OPERATOR 0
 #endif
+#ifndef KEEP_NAN
+#define KEEP_NAN 0
+#endif
 
-// A maximum is what is greater than the lowest number, and NaN is not.
+// A maximum is greater than the lowest number. NaN is not; with KEEP_NAN it is greater than all numbers.
 #if OPERATOR != 0
 #define START REAL(0.0)
 #elif STORAGE == 64
@@ -19,7 +23,9 @@
 #define START (-FLT_MAX)
 #endif
 
-#if OPERATOR == 0
+#if OPERATOR == 0 && KEEP_NAN
+#define JOIN(a, b) (((b) > (a)) | ((b) != (b)) ? (b) : (a))
+#elif OPERATOR == 0
 #define JOIN(a, b) ((b) > (a) ? (b) : (a))
 #else
 #define JOIN(a, b) ((a) + (b))

@@ -20,7 +20,9 @@
 
 #define FIRST (get_global_id(0) * item_planes)
 
-#if OPERATOR == 0
+#if OPERATOR == 0 && KEEP_NAN
+#define JOIN_LANES(value) (any((value) != (value)) ? (real)NAN : largest_lane(value))
+#elif OPERATOR == 0
 #define JOIN_LANES largest_lane
 #else
 #define JOIN_LANES sum_of_lanes
@@ -52,7 +54,8 @@ kernel void pool_whole_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate,
             others = JOIN(others, fresh);
             i = pixels;
         }
-        real result = JOIN_LANES(JOIN(some, others));
+        const realv both = JOIN(some, others);
+        real result = JOIN_LANES(both);
         for (; i < pixels; i++) {
             const real value = LOAD(plane, i);
             result = JOIN(result, RAISE(value));

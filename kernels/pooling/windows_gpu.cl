@@ -94,6 +94,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
             result = JOIN(result, rows[i * SH + r]);
         }
         result = JOIN(START, result);
+#if KEEP_NAN
+        if (result != result) chosen = NOWHERE;
+#endif
         global uchar *places = OPEN(argmax) + (ulong)plane * oh * ow + (first + i) * ow + v;
         if (argmax_base) *places = chosen + (accumulate_argmax ? *places : 0);
         if (!y_base) continue;

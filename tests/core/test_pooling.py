@@ -125,17 +125,19 @@ SPECIAL = ["kh2 kw2 sh2 sw2", "kh3 kw3 ph1 pw1", "kh3 kw3 sh2 sw2 ph1 pw1 ceil",
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "f64"])
+@pytest.mark.parametrize("kept", ["", " keep_nan"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("window", SPECIAL)
-def test_not_a_number_is_no_maximum(window: str, algorithm: str | None, dtype: str) -> None:
-    problem = parse(f"pool max {dtype} n2 c3 ih8 iw20 {window}")
+def test_not_a_number_is_no_maximum_or_is_kept(window: str, algorithm: str | None, kept: str, dtype: str) -> None:
+    problem = parse(f"pool max {dtype} n2 c3 ih8 iw20 {window}{kept}")
     rng = np.random.default_rng(1)
     x = rng.choice([np.nan, -np.inf, 1.0, 2.0, np.inf], (2, 3, 8, 20), p=[0.4, 0.3, 0.1, 0.1, 0.1]).astype(
         problem.dtype
     )
     x[0, 0], x[0, 1] = np.nan, -np.inf
     y = forward(problem, x).astype(problem.dtype)
-    got = np.full(y.shape, np.nan, problem.dtype)
+    assert np.isnan(y).any() == bool(kept)
+    got = np.zeros(y.shape, problem.dtype)
     context = core.context()
     context.plan(problem, algorithm).run(x=x, y=got)
     np.testing.assert_array_equal(got, y)

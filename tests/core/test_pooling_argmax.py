@@ -49,10 +49,11 @@ def check(context: Context, problem: PoolProblem, x: np.ndarray, seed: int = 0) 
     np.testing.assert_array_equal(bits(got), bits(searched))
 
 
+@pytest.mark.parametrize("kept", ["", " keep_nan"])
 @pytest.mark.parametrize("machine", MACHINES[:2])
 @pytest.mark.parametrize("name", LINES)
-def test_matches_the_search(name: str, machine: str) -> None:
-    problem = parse(LINES[name], "forward")
+def test_matches_the_search(name: str, machine: str, kept: str) -> None:
+    problem = parse(LINES[name] + kept, "forward")
     if math.prod(problem.kernel) > 255:
         with pytest.raises(ProblemError, match=r"\[pool\] got kernel .*, expected at most 255 places"):
             problem.with_direction("forward_argmax")
@@ -118,9 +119,9 @@ def test_only_maxima_of_small_windows_have_one() -> None:
         assert not parse(f"pool {line}").keeps_argmax
 
 
-def pooled_twice() -> tuple[Graph, Graph]:
+def pooled_twice(kept: str = "") -> tuple[Graph, Graph]:
     """Return a graph of two poolings, one of whose results is an output too, and the same with its gradient."""
-    first = parse("pool max n2 c3 ih19 iw21 kh3 kw3 sh2 sw2")
+    first = parse(f"pool max n2 c3 ih19 iw21 kh3 kw3 sh2 sw2{kept}")
     second = parse("pool max n2 c3 ih9 iw10 kh2 kw2")
     nodes = (Node(first, ("x", "y")), Node(second, ("y", "z")))
     x = first.arguments()[0]
@@ -128,12 +129,14 @@ def pooled_twice() -> tuple[Graph, Graph]:
     return forward, forward.gradients(("x",), ("z",))
 
 
-def test_graphs_keep_it_for_their_gradients() -> None:
-    forward, graph = pooled_twice()
+@pytest.mark.parametrize("word", ["", " keep_nan"])
+def test_graphs_keep_it_for_their_gradients(word: str) -> None:
+    forward, graph = pooled_twice(word)
     assert keep_argmax(forward) is forward
     kept = keep_argmax(graph)
     directions = [node.problem.direction for node in kept.nodes if isinstance(node.problem, PoolProblem)]
     assert directions == ["forward_argmax"] * 2 + ["backward_argmax"] * 2
+    assert ("keep_nan" in str(kept.nodes[0].problem)) == bool(word)
     x = np.random.default_rng(3).integers(-2, 3, graph.values["x"].shape).astype(np.float32)
     dz = np.random.default_rng(4).standard_normal(graph.values["z"].shape).astype(np.float32)
     results = []

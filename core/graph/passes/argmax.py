@@ -23,11 +23,14 @@ def keep_argmax(graph: Some) -> Some:
         x, y, dy, dx = node.arguments
         number = graph.writers.get(y, i)
         pooling = graph.nodes[number]
-        if pooling.problem != problem.with_direction("forward") or pooling.arguments != (x, y):
+        own = pooling.problem
+        if not (isinstance(own, PoolProblem) and own.direction == "forward" and pooling.arguments == (x, y)):
+            continue
+        if own.with_direction("backward") != problem:
             continue
         if number not in kept:
             kept[number] = _fresh(f"{y}.argmax", taken)
-            forward = problem.with_direction("forward_argmax")
+            forward = own.with_direction("forward_argmax")
             nodes[number] = replace(pooling, problem=forward, arguments=(x, y, kept[number]))
         nodes[i] = Node(problem.with_direction("backward_argmax"), (kept[number], dy, dx))
     return graph.with_nodes(nodes) if kept else graph

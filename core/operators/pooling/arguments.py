@@ -5,7 +5,9 @@ The vectorised kernels for CPUs take the same as numbers: some compilers make sl
 
 from __future__ import annotations
 
-from clgraft.core.operators.pooling.problem import PoolProblem
+from typing import Any
+
+from clgraft.core.operators.pooling.problem import OPERATORS, PoolProblem
 from clgraft.core.planning.structs import AXES, Struct, StructConstant
 from clgraft.core.problem import in_3d
 
@@ -13,6 +15,11 @@ from clgraft.core.problem import in_3d
 FIELDS = ("source", "result", "taps", "stride", "pad", "end")
 # axis by axis: where the numbers of two axes are neighbours, compilers make slow vectors of two of them
 WINDOWS = Struct("Windows", ("count_padding", *(f"{field}_{axis}" for axis in AXES for field in FIELDS)))
+
+
+def operator_macros(problem: PoolProblem) -> dict[str, Any]:
+    """Return what kernels/pooling/operators.cl takes."""
+    return {"OPERATOR": OPERATORS.index(problem.operator), **({"KEEP_NAN": 1} if problem.keep_nan else {})}
 
 
 def ends(problem: PoolProblem) -> tuple[int, ...]:

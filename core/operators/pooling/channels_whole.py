@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.pooling.arguments import operator_macros
 from clgraft.core.operators.pooling.elements import bind
-from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
+from clgraft.core.operators.pooling.problem import NORMS, PoolProblem
 from clgraft.core.operators.pooling.whole import pixels_and_divisor
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import has_32_registers, vector_lanes
@@ -36,7 +37,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     vectors = max(ceil_div(channels // lanes, wanted), ceil_div(ITEM_ELEMENTS, pixels * lanes))
     item_channels = min(round_up(vectors, block) if vectors > block else vectors, channels // lanes) * lanes
     items = channels // item_channels
-    macros = {"OPERATOR": OPERATORS.index(problem.operator), "VL": lanes, "BLOCK": block}
+    macros = {**operator_macros(problem), "VL": lanes, "BLOCK": block}
     name = f"pool_whole_channels_{problem.direction}"
     kernel = planner.kernel("pooling/whole_channels.cl", name, macros, problem.dtype)
     arguments: list[Any] = [*bind(problem), *ints(channels, items, item_channels)]

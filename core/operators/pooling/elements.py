@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clgraft.core.operators.pooling.arguments import WINDOWS, windows_argument
-from clgraft.core.operators.pooling.problem import OPERATORS, PoolProblem
+from clgraft.core.operators.pooling.arguments import WINDOWS, operator_macros, windows_argument
+from clgraft.core.operators.pooling.problem import PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches
 from clgraft.core.problem import ceil_div
@@ -33,7 +33,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     arguments = problem.arguments()
     output = arguments[-1]
     wide = max(argument.size for argument in arguments) > SMALL
-    macros = {"OPERATOR": OPERATORS.index(problem.operator), "WIDE": int(wide), **WINDOWS.defines()}
+    macros = {**operator_macros(problem), "WIDE": int(wide), **WINDOWS.defines()}
     direction, _, argmax = problem.direction.partition("_")
     macros.update({"ARGMAX": 1} if argmax else {})
     kernel = planner.kernel("pooling/elements.cl", f"pool_{direction}", macros, problem.dtype)

@@ -10,9 +10,9 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.pointwise.generate import outgrows_caches
-from clgraft.core.operators.pooling.arguments import ends
+from clgraft.core.operators.pooling.arguments import ends, operator_macros
 from clgraft.core.operators.pooling.elements import bind, outputs
-from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
+from clgraft.core.operators.pooling.problem import NORMS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches, Local, ints
 from clgraft.core.problem import ceil_div, in_3d, round_up
@@ -113,7 +113,7 @@ def _shape(problem: PoolProblem, pitch: int) -> tuple[int, ...]:
 def _forward(problem: PoolProblem, lanes: int, band: int) -> _Work:
     (depth, _, _), (od, oh, ow), (kd, _, kw), (sd, _, sw), (pd, _, _) = _of_axes(problem)
     pitch, vectors = _row_pitch(problem, lanes), round_up(ow, lanes)
-    macros = {"OPERATOR": OPERATORS.index(problem.operator), "BACKWARD": 0, "KW": kw, "SW": sw, "BAND": band}
+    macros = {**operator_macros(problem), "BACKWARD": 0, "KW": kw, "SW": sw, "BAND": band}
     sizes = (*_shape(problem, pitch), depth, od, kd, sd, pd, in_3d(ends(problem), 1)[0])
     argmax = (band * pitch,) if problem.direction == "forward_argmax" else ()
     return _Work(FILE, "pool_planes_forward", od * oh, macros, sizes, (band * pitch, vectors, *argmax))
@@ -124,7 +124,7 @@ def _sum_gradient(problem: PoolProblem, lanes: int) -> _Work:
     vectors = round_up(ow, lanes)
     places = round_up((iw + pw - 1) // sw + 1, lanes)  # windows that a row of x may meet
     kept_pitch = (kw - 1) // sw + max(vectors, places) + lanes
-    macros = {"OPERATOR": OPERATORS.index(problem.operator), "BACKWARD": 1, "KW": kw, "SW": sw}
+    macros = {**operator_macros(problem), "BACKWARD": 1, "KW": kw, "SW": sw}
     sizes = (*_shape(problem, _row_pitch(problem, lanes)), kept_pitch)
     return _Work(FILE, "pool_planes_backward", ih, macros, sizes, (kept_pitch, vectors, places * sw + lanes))
 

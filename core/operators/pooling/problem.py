@@ -44,8 +44,8 @@ class PoolProblem(Problem):
         ``backward_argmax``: ``argmax dy -> dx``, the same bits as ``backward``.
     operator : str
         ``max``, ``average``, ``sum``, or ``lp1`` to ``lp3``: (sum x^p)^(1/p), without absolute values, as MXNet has it.
-        A maximum starts from the dtype's lowest number and NaN is never greater; its gradient goes to the first of the
-        window that equals it, in memory order. A window that holds nothing gives the lowest number, and else 0.
+        A maximum starts from the dtype's lowest number; its gradient goes to the first of the window that equals it, in
+        memory order. A window that holds nothing gives the lowest number, and else 0.
     batch, channels : int
     in_size, kernel, stride, pad_begin, pad_end : tuple of int
         One number per spatial axis, outermost first; empty ones mean 1 (stride), 0 (`pad_begin`), `pad_begin`
@@ -60,6 +60,9 @@ class PoolProblem(Problem):
     layout : str
         ``nchw``, channels first, or ``nhwc``, channels last, for one to three spatial axes. The places of a mask do not
         depend on it.
+    keep_nan : bool
+        Whether a maximum is NaN where its window holds NaN, as in PyTorch, or NaN is never greater. A maximum that is
+        NaN stands nowhere and has no gradient. Only forward directions of ``max`` have it.
 
     Raises
     ------
@@ -81,6 +84,7 @@ class PoolProblem(Problem):
         PerAxis("q", "pad_end", "pad_begin"),
         Choice("rounding", ROUNDINGS, "floor"),
         Flag("count_inside", "count_padding", False),
+        Flag("keep_nan", "keep_nan"),
         LAYOUT,
     )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
@@ -115,6 +119,7 @@ class PoolProblem(Problem):
     count_padding: bool = True
     dtype: str = "float32"
     layout: str = "nchw"
+    keep_nan: bool = False
 
     def __post_init__(self) -> None:
         ndim = len(self.in_size)
@@ -129,6 +134,8 @@ class PoolProblem(Problem):
             object.__setattr__(self, name, tuple(int(v) for v in value))
         if self.operator != "average":
             object.__setattr__(self, "count_padding", True)  # has no meaning there: equal problems print equally
+        if self.operator != "max" or not self.direction.startswith("forward"):
+            object.__setattr__(self, "keep_nan", False)  # equal problems print equally, here too
         self._check(ndim)
 
     def _check(self, ndim: int) -> None:
@@ -226,6 +233,8 @@ class PoolProblem(Problem):
         shape = (self.batch, self.channels, *self.in_size)
         x = rng.integers(-3, 4, shape) if self.operator == "max" else rng.uniform(-1, 1.5, shape)
         given = {"x": x.astype(self.dtype)}
+        if self.keep_nan:
+            given["x"][rng.random(shape) < 0.05] = np.nan
         names = [argument.name for argument in self.arguments() if argument.role == "in"]
         if "y" in names:
             given["y"] = self.with_direction("forward").reference(given)["y"].astype(self.dtype)

@@ -53,7 +53,8 @@ def _forward(p: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     y = np.full((p.batch, p.channels, *p.out_size), lowest)
     power = int(p.operator[2:]) if p.operator.startswith("lp") else 1
     for at in _places(p):
-        y = np.where(x[at] > y, x[at], y) if maximum else y + x[at] ** power
+        taken = (x[at] > y) | (p.keep_nan & np.isnan(x[at]))
+        y = np.where(taken, x[at], y) if maximum else y + x[at] ** power
     if p.operator == "average":
         return y / _divisors(p)
     return np.cbrt(y) if power == 3 else y ** (1 / power) if power == 2 else y

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pooling.arguments import ends
+from clgraft.core.operators.pooling.arguments import ends, operator_macros
 from clgraft.core.operators.pooling.elements import bind
-from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
+from clgraft.core.operators.pooling.problem import NORMS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches
 from clgraft.core.problem import ceil_div
@@ -46,7 +46,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     planes = problem.batch * problem.channels
     output = problem.arguments()[-1].name
     arguments: list[Any] = [*bind(problem)]
-    macros = {"OPERATOR": OPERATORS.index(problem.operator)}
+    macros = operator_macros(problem)
     if problem.direction == "backward" and problem.operator in NORMS:
         raise Declined("has no gradients of norms")
     if not planner.device.is_cpu:

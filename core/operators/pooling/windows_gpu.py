@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pooling.arguments import WINDOWS, windows_argument
+from clgraft.core.operators.pooling.arguments import WINDOWS, operator_macros, windows_argument
 from clgraft.core.operators.pooling.elements import bind, outputs
-from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
+from clgraft.core.operators.pooling.problem import NORMS, PoolProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
@@ -46,7 +46,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     planes = problem.batch * problem.channels
     if (ih + ph + kh) * (iw + pw + kw) > LARGEST or planes * max(ih * iw, oh * ow) > LARGEST:
         raise Declined("counts elements in 32 bits")
-    macros: dict[str, Any] = {"OPERATOR": OPERATORS.index(problem.operator), "KH": kh, "KW": kw, "SH": sh, "SW": sw}
+    macros: dict[str, Any] = {**operator_macros(problem), "KH": kh, "KW": kw, "SH": sh, "SW": sw}
     macros |= WINDOWS.defines()
     bound = (*bind(problem), windows_argument(problem))
     if problem.direction.endswith("_argmax"):
