@@ -21,13 +21,14 @@ Backward = Callable[["Build", "tuple[Tensor | None, ...]", "tuple[bool, ...]"], 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value of a graph.
+    """What functions of `clgraft.core.nn` take and return: a `Value` of a graph by its name, as its reader sees it.
 
     Attributes
     ----------
     name : str
+        The graph's value.
     shape : tuple of int
-        How its reader sees it; the graph's value has as many elements.
+        The graph's value has as many elements, and may have another shape.
     dtype : str
     """
 
@@ -89,6 +90,16 @@ class Build:
         name = f"filled{len(self.constants)}"
         self.constants[name] = np.full(shape, value, dtype)
         return self.input(name, shape, dtype)
+
+    def constant(self, array: np.ndarray) -> Tensor:
+        """Return a constant; equal ones are stored once."""
+        dtype = str(array.dtype)
+        for name, known in self.constants.items():
+            if known.dtype == array.dtype and np.array_equal(known, array):
+                return Tensor(name, array.shape, dtype)
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = np.ascontiguousarray(array)
+        return self.input(name, array.shape, dtype)
 
     # problems
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.shapes import cut, padded
@@ -34,6 +36,7 @@ def pool(
     pad_end: Sizes = (),
     rounding: str = "floor",
     count_padding: bool = True,
+    keep_nan: bool = False,
     channels_last: bool = False,
 ) -> Tensor:
     """Return the maxima, averages, sums or norms of windows.
@@ -42,16 +45,15 @@ def pool(
     ----------
     x : Tensor
         (n, c, ...), or (n, ..., c) with `channels_last`, of one to three spatial axes.
-    operator, rounding, count_padding
-        As of `PoolProblem`.
+    operator, rounding, count_padding, keep_nan
+        As of `PoolProblem`: PyTorch keeps NaN; in MXNet, Caffe and ONNX it is never a maximum.
     kernel : sequence of int, optional
         By default all of the image, with which stride and padding do not matter.
     stride, pad, pad_end : sequence of int, optional
         1, 0 and `pad` by default.
     """
-    problem = pool_problem(
-        x, operator, kernel, stride, pad, pad_end, rounding, count_padding, channels_last=channels_last
-    )
+    given = kernel, stride, pad, pad_end, rounding, count_padding
+    problem = pool_problem(x, operator, *given, keep_nan=keep_nan, channels_last=channels_last)
     return build.add(problem, x)[0]
 
 
@@ -65,6 +67,7 @@ def pool_problem(
     rounding: str = "floor",
     count_padding: bool = True,
     *,
+    keep_nan: bool = False,
     channels_last: bool = False,
 ) -> PoolProblem:
     """Return the problem of a pooling (see `pool`)."""
@@ -83,12 +86,42 @@ def pool_problem(
         count_padding=count_padding,
         dtype=x.dtype,
         layout=LAST if channels_last else FIRST,
+        keep_nan=keep_nan,
     )
 
 
 def places(build: Build, problem: PoolProblem, x: Tensor, y: Tensor) -> Tensor:
-    """Return where in its plane each maximum stands, as a number; -1 where a window holds nothing."""
+    """Return where in its plane each maximum stands, as a number; -1 where a window holds nothing.
+
+    The numbers of 16 bits are float32, since float16 counts to 2048.
+    """
+    if x.dtype in SMALL:
+        problem = replace(problem, dtype="float32")
+        x, y = build.cast(x, "float32"), build.cast(y, "float32")
     return build.without_gradient(build.add(problem.with_direction("mask"), x, y)[0])
+
+
+def places_in_tensor(build: Build, found: Tensor, size: Sizes, dtype: str, *, columns_first: bool = False) -> Tensor:
+    """Return places in planes as those in the whole tensor, plane after plane.
+
+    Parameters
+    ----------
+    found : Tensor
+        As `places` returns them.
+    size : sequence of int
+        Of a plane.
+    dtype : str
+        Of the result.
+    columns_first : bool
+        Whether the planes, of two axes, are counted column by column.
+    """
+    count = math.prod(found.shape[:2])
+    begins = np.arange(count, dtype=dtype).reshape(*found.shape[:2], *(1,) * len(size)) * math.prod(size)
+    text = "y0 = x0 + x1;"
+    if columns_first:
+        rows, columns = map(float, size)
+        text = f"real r = floor(x0 / {columns!r}); y0 = (x0 - r * {columns!r}) * {rows!r} + r + x1;"
+    return build.without_gradient(build.pointwise(text, [build.cast(found, dtype), build.constant(begins)])[0])
 
 
 def whole(build: Build, x: Tensor, operator: str, p: float = 2) -> Tensor:
@@ -237,7 +270,9 @@ def _folded(build: Build, values: Sequence[Tensor], operator: str) -> Tensor:
     return total
 
 
-def adaptive_max_pool(build: Build, x: Tensor, sizes: Sizes, *, indices: bool = False) -> tuple[Tensor, ...]:
+def adaptive_max_pool(
+    build: Build, x: Tensor, sizes: Sizes, *, indices: bool = False, keep_nan: bool = False
+) -> tuple[Tensor, ...]:
     """Return the maxima of windows that share an image out, and with `indices` where in its plane each one stands.
 
     Window i of an axis begins at floor(i * in / out) and ends in front of ceil((i + 1) * in / out), as PyTorch has it.
@@ -250,14 +285,16 @@ def adaptive_max_pool(build: Build, x: Tensor, sizes: Sizes, *, indices: bool = 
     sizes : sequence of int
         Number of windows of each axis.
     indices : bool
-        Whether the places are wanted, as numbers (of float32 for float16); -1 where a window holds nothing.
+        Whether the places are wanted, as numbers (of float32 for 16 bits); -1 where a window holds nothing.
+    keep_nan : bool
+        As of `pool`; a maximum that is NaN has no place.
 
     Raises
     ------
     ProblemError
         If there is no window, or one of more than 4096 of different sizes.
     """
-    windows, problem, _ = _side_by_side(build, x, sizes)
+    windows, problem, _ = _side_by_side(build, x, sizes, keep_nan)
     (y,) = build.add(problem, windows)
     return (y, _indices(build, problem, windows, y, x.shape[2:])) if indices else (y,)
 
@@ -273,7 +310,7 @@ def adaptive_max_pool_gradient(build: Build, dy: Tensor, x: Tensor, y: Tensor) -
 
 
 def _side_by_side(
-    build: Build, x: Tensor, sizes: Sizes
+    build: Build, x: Tensor, sizes: Sizes, keep_nan: bool = False
 ) -> tuple[Tensor, PoolProblem, list[tuple[GatherProblem, Tensor]]]:
     """Return x with its windows side by side, their pooling, and what was read by which index.
 
@@ -291,7 +328,7 @@ def _side_by_side(
             index = _read_places(build, size, count, taps)
             x = build.reshape(build.add(gather, x, index)[0], (*outer, count * taps, *inner))
             moved.append((gather, index))
-    return x, pool_problem(x, "max", kernel, kernel), moved
+    return x, pool_problem(x, "max", kernel, kernel, keep_nan=keep_nan), moved
 
 
 def _read_places(build: Build, size: int, count: int, taps: int) -> Tensor:
@@ -306,12 +343,6 @@ def _read_places(build: Build, size: int, count: int, taps: int) -> Tensor:
 
 def _indices(build: Build, problem: PoolProblem, windows: Tensor, y: Tensor, size: Sizes) -> Tensor:
     """Return where in its plane of a size each maximum stands, from where it stands among the windows."""
-    if windows.dtype in SMALL:  # which counts to 2048
-        windows, y, problem = (
-            build.cast(windows, "float32"),
-            build.cast(y, "float32"),
-            replace(problem, dtype="float32"),
-        )
     found = places(build, problem, windows, y)
     if tuple(size) == problem.in_size:
         return found

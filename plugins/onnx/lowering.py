@@ -94,6 +94,10 @@ class _Build(Build):
         self._on.make_room(math.prod(shape) * np.dtype(dtype).itemsize)
         return Tensor(self._on.table(np.full(shape, value, dtype)), tuple(shape), dtype)
 
+    def constant(self, array: np.ndarray) -> Tensor:
+        self._on.make_room(array.nbytes)
+        return Tensor(self._on.table(array), array.shape, array.dtype.name)
+
 
 class Lowering:
     """Collects the problems of a model.

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import pooling as nn
 from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Tensor
-from clgraft.core.operators.pooling import PoolProblem
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import Value, carrier_of
 
 MOST_AXES = 3
 MOST_TAPS = 128  # elements of a window with holes
@@ -164,21 +161,14 @@ def pooling(on: Lowering, node: OnnxNode, x: Value) -> Value | tuple[Value, ...]
     problem = nn.pool_problem(image, name, kernel, stride, before, behind, rounding, count_padding)
     (y,) = build.add(problem, image)
     result = on.taken(y, x.dtype)
-    return (result, _places(on, node, problem, image, y, size)) if node.wants(1) else result
-
-
-def _places(on: Lowering, node: OnnxNode, problem: PoolProblem, x: Tensor, y: Tensor, size: Sequence[int]) -> Value:
-    """Return the index of each maximum in the whole tensor, row by row or column by column."""
-    planes, pixels = y.shape[0] * y.shape[1], math.prod(size)
-    node.expect(tuple(size) == x.shape[2:], "indices where windows begin behind the image")
-    base = known((np.arange(planes, dtype=np.int64) * pixels).reshape(*y.shape[:2], *(1,) * len(size)))
-    place = on.taken(nn.places(on.build, problem, x, y), "int64")
-    if not node.get("storage_order", 0):
-        return on.pointwise("x0 + x1", [place, base], "int64")
-    node.expect(len(size) == 2, f"column-major indices of {len(size)} axes")
-    rows, columns = float(size[0]), float(size[1])
-    text = f"real r = floor(x0 / {columns!r}); y0 = (x0 - r * {columns!r}) * {rows!r} + r + x1;"
-    return on.pointwise(text, [place, base], "int64")
+    if not node.wants(1):
+        return result
+    by_columns = bool(node.get("storage_order", 0))
+    node.expect(tuple(size) == image.shape[2:], "indices where windows begin behind the image")
+    node.expect(not by_columns or ndim == 2, f"column-major indices of {ndim} axes")
+    found = nn.places(build, problem, image, y)
+    whole = nn.places_in_tensor(build, found, size, carrier_of("int64", on.has_fp64), columns_first=by_columns)
+    return result, on.taken(whole, "int64")
 
 
 @operator("ai.clgraft.AdaptiveMaxPool")

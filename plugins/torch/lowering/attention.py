@@ -28,7 +28,7 @@ def _logits(
     scores = product(build, q, k.permuted(LAST_TWO))
     masks = [] if mask is None else [mask]
     if causal:
-        masks.append(build.constant("causal", np.triu(np.full(scores.shape[2:], -math.inf, q.dtype), 1)))
+        masks.append(build.constant(np.triu(np.full(scores.shape[2:], -math.inf, q.dtype), 1)))
     return scores, "".join(f" + x{i + 1}" for i in range(len(masks))), masks, factor
 
 

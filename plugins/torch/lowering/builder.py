@@ -55,14 +55,9 @@ class Builder:
             return stored(self.graph.input(name, shape, dtype), shape, dtype)
         return self.input(name, [shape[axis] for axis in order], dtype).permuted(inverse(order))
 
-    def constant(self, kind: str, array: np.ndarray) -> Operand:
+    def constant(self, array: np.ndarray) -> Operand:
         """Return a constant; equal ones are stored once."""
-        for name, known in self.constants.items():
-            if known.dtype == array.dtype and np.array_equal(known, array):
-                return stored(name, array.shape, str(array.dtype))
-        name = f"{kind}_{len(self.constants)}"
-        self.constants[name] = np.ascontiguousarray(array)
-        return self.input(name, array.shape, str(array.dtype))
+        return self.taken(self.nn.constant(array))  # type: ignore[no-any-return]
 
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> Operand:
         """Return a constant of one number; it is stored once and repeated."""

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from clgraft.core import ConvProblem, DeconvProblem, PoolProblem
+from clgraft.core import PoolProblem
+from clgraft.core.nn import adaptive_averages
+from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import pooling as nn
 from clgraft.core.nn import softmax as nn_softmax
 from clgraft.core.nn.builder import Tensor
 from clgraft.plugins.torch import operators
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
-from clgraft.plugins.torch.lowering.resizing import adaptive_averages, adaptive_averages_backward
 from clgraft.plugins.torch.lowering.values import DTYPES, NotLowered, Operand, axis_of
 
 aten = torch.ops.aten
@@ -24,54 +25,65 @@ def _spatial(values: Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(values) * ndim if len(values) == 1 else tuple(values)
 
 
-def _convolution(
-    direction: str, x: Sequence[int], w: Sequence[int], bias: bool, dtype: str, attributes: Sequence[Any]
-) -> ConvProblem | DeconvProblem:
-    stride, pad, dilate, transposed, adj, groups = attributes
-    ndim = len(x) - 2
+def _sizes_of_convolution(
+    ndim: int, stride: Sequence[int], pad: Sequence[int], dilate: Sequence[int], groups: int
+) -> dict[str, Any]:
+    """Return the words of `core.nn.convolution` for a convolution of some spatial axes."""
     if not 1 <= ndim <= 3:
-        raise NotLowered(f"[torch] got a convolution of {len(x)} axes, expected 3 to 5")
-    sizes = {
-        "direction": direction,
-        "batch": x[0],
-        "in_channels": x[1],
-        "out_channels": w[1] * groups if transposed else w[0],
-        "in_size": tuple(x[2:]),
-        "kernel": tuple(w[2:]),
-        "stride": _spatial(stride, ndim),
-        "pad_begin": _spatial(pad, ndim),
-        "dilate": _spatial(dilate, ndim),
-        "groups": groups,
-        "bias": bias,
-        "dtype": dtype,
-    }
-    return DeconvProblem(**sizes, adj=_spatial(adj, ndim)) if transposed else ConvProblem(**sizes)
+        raise NotLowered(f"[torch] got a convolution of {ndim + 2} axes, expected 3 to 5")
+    words = {"stride": stride, "pad": pad, "dilate": dilate}
+    return {**{word: _spatial(sizes, ndim) for word, sizes in words.items()}, "groups": groups}
 
 
 @lowers(aten.convolution.default)
-def convolution(build: Builder, x: Operand, w: Operand, bias: Operand | None, *attributes: Any) -> Operand:
+def convolution(
+    build: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None,
+    stride: Sequence[int],
+    pad: Sequence[int],
+    dilate: Sequence[int],
+    transposed: bool,
+    extra: Sequence[int],
+    groups: int,
+) -> Operand:
     """Return a convolution, or with `transposed` a deconvolution."""
-    problem = _convolution("forward", x.shape, w.shape, bias is not None, x.dtype, attributes)
-    reads = {"x": x, "w": w, **({} if bias is None else {"b": bias})}
-    return build.run(problem, reads)["y"]
+    ndim = len(x.shape) - 2
+    sizes = _sizes_of_convolution(ndim, stride, pad, dilate, groups)
+    given = [build.given(one, x.dtype) for one in (x, w, bias) if one is not None]
+    if transposed:
+        y = convolutions.deconvolution(build.nn, *given, **sizes, extra=_spatial(extra, ndim))
+    else:
+        y = convolutions.convolution(build.nn, *given, **sizes)
+    return build.taken(y)  # type: ignore[no-any-return]
 
 
 @lowers(aten.convolution_backward.default)
 def convolution_backward(
-    build: Builder, dy: Operand, x: Operand, w: Operand, bias_sizes: Any, *rest: Any
+    build: Builder,
+    dy: Operand,
+    x: Operand,
+    w: Operand,
+    bias_sizes: Any,
+    stride: Sequence[int],
+    pad: Sequence[int],
+    dilate: Sequence[int],
+    transposed: bool,
+    extra: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
 ) -> tuple[Operand | None, ...]:
     """Return the wanted gradients of a convolution: of x, of the weights, of the bias."""
-    *attributes, wanted = rest
-    reads = {"x": x, "w": w, "dy": dy}
-    results: list[Operand | None] = []
-    for direction, asked in zip(("backward_data", "backward_filter", "backward_bias"), wanted):
-        if not asked:
-            results.append(None)
-            continue
-        problem = _convolution(direction, x.shape, w.shape, False, x.dtype, attributes)
-        (found,) = build.run(problem, {a.name: reads[a.name] for a in problem.arguments() if a.role == "in"}).values()
-        results.append(found)
-    return tuple(results)
+    ndim = len(x.shape) - 2
+    sizes = _sizes_of_convolution(ndim, stride, pad, dilate, groups)
+    given = build.given(dy, x.dtype), build.given(x), build.given(w, x.dtype)
+    if transposed:
+        more = {**sizes, "extra": _spatial(extra, ndim)}
+        found = convolutions.deconvolution_gradients(build.nn, *given, wanted, **more)
+    else:
+        found = convolutions.convolution_gradients(build.nn, *given, wanted, **sizes)
+    return tuple(build.taken(one) for one in found)
 
 
 def _batched(shape: Sequence[int]) -> tuple[int, ...]:
@@ -93,7 +105,7 @@ def _pooling(direction: str, operator: str, shape: Sequence[int], dtype: str, *a
     if ceil and any(s > k for s, k in zip(stride, kernel)):
         raise NotLowered("[torch] got ceil_mode with a stride above the kernel's size, expected none")
     x, rounding = Tensor("x", _batched(shape), dtype), "ceil_inside" if ceil else "floor"
-    problem = nn.pool_problem(x, operator, kernel, stride, pad, (), rounding, count)
+    problem = nn.pool_problem(x, operator, kernel, stride, pad, (), rounding, count, keep_nan=True)
     return problem.with_direction(direction)
 
 
@@ -145,42 +157,29 @@ def average_pool_backward(build: Builder, dy: Operand, x: Operand, *attributes: 
     return _pooled(build, problem, len(x.shape), _divided(build, dy, divisor))
 
 
-def _multiples(pixels: Sequence[int], size: Sequence[int]) -> bool:
-    """Return whether adaptive averages are those of equal windows side by side."""
-    return not any(p % s for p, s in zip(pixels, size))
-
-
-def _windows(direction: str, shape: Sequence[int], size: Sequence[int], dtype: str) -> PoolProblem:
-    kernel = tuple(p // s for p, s in zip(shape[-2:], size))
-    return _pooling(direction, "average", shape, dtype, kernel, kernel, (0, 0), False, True)
-
-
-@lowers(aten._adaptive_avg_pool2d.default)
-def adaptive_average_pool(build: Builder, x: Operand, size: Sequence[int]) -> Operand:
-    """Return averages at a given number of places."""
-    if _multiples(x.shape[-2:], size):
-        return _pooled(build, _windows("forward", x.shape, size, x.dtype), len(x.shape), x)
-    return adaptive_averages(build, x, size)
-
-
-@lowers(aten._adaptive_avg_pool2d_backward.default)
-def adaptive_average_pool_backward(build: Builder, dy: Operand, x: Operand) -> Operand:
-    """Return the gradient of `adaptive_average_pool`."""
-    size = dy.shape[-2:]
-    if _multiples(x.shape[-2:], size):
-        return _pooled(build, _windows("backward", x.shape, size, x.dtype), len(x.shape), dy)
-    return adaptive_averages_backward(build, dy, x.shape[-2:])
-
-
 def _images(build: Builder, x: Operand, ndim: int) -> Tensor:
     """Return images with an axis for the batch, which a single one lacks."""
     return build.given(x, "", (1,) * (ndim + 2 - len(x.shape)) + x.shape)
 
 
+@lowers(aten._adaptive_avg_pool2d.default)
+def adaptive_average_pool(build: Builder, x: Operand, size: Sequence[int]) -> Operand:
+    """Return averages at a given number of places."""
+    y = adaptive_averages.adaptive_average_pool(build.nn, _images(build, x, len(size)), size)
+    return build.taken(y, (*x.shape[: -len(size)], *size))  # type: ignore[no-any-return]
+
+
+@lowers(aten._adaptive_avg_pool2d_backward.default)
+def adaptive_average_pool_backward(build: Builder, dy: Operand, x: Operand) -> Operand:
+    """Return the gradient of `adaptive_average_pool`."""
+    dx = adaptive_averages.adaptive_average_pool_gradient(build.nn, _images(build, dy, 2), x.shape[-2:])
+    return build.taken(dx, x.shape)  # type: ignore[no-any-return]
+
+
 @lowers(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(build: Builder, x: Operand, size: Sequence[int]) -> tuple[Operand, None]:
     """Return maxima at a given number of places; their indices are never asked for (see `joint`)."""
-    (y,) = nn.adaptive_max_pool(build.nn, _images(build, x, len(size)), size)
+    (y,) = nn.adaptive_max_pool(build.nn, _images(build, x, len(size)), size, keep_nan=True)
     return build.taken(y, (*x.shape[: -len(size)], *size)), None
 
 

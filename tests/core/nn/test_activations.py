@@ -49,7 +49,10 @@ WITHIN_ONE = ("acos", "asin", "atanh", "tan")
 KINKS = {"hard_swish": (-3, 3), "hard_sigmoid_6": (-3, 3), "hard_sigmoid": (-1.6, 2.4), "hard_sigmoid_1": (-1.6, 2.4)}
 # adapters, which name functions and hold no formula
 ADAPTERS = """mxnet_ops/operators/activation.py mxnet_ops/operators/eltwise.py caffe_layers/layers/activation.py
-caffe_layers/layers/eltwise.py caffe_layers/layers/affine.py plugins/torch/lowering/elements.py"""
+caffe_layers/layers/eltwise.py caffe_layers/layers/affine.py plugins/torch/lowering/elements.py
+plugins/torch/lowering/layers.py plugins/torch/lowering/norms.py plugins/torch/lowering/resizing.py
+plugins/torch/lowering/shapes.py plugins/torch/lowering/sums.py plugins/onnx/operators/norms.py
+plugins/onnx/operators/windows.py"""
 # a call of OpenCL's mathematics, a condition, or arithmetic with the usual names
 FORMULA = re.compile(
     r"\b(exp|expm1|log|log1p|sqrt|pow|fabs|fmax|fmin|tanh|erf|isnan)\(| \? |\b(x|y|dy|x0|x1) [-+*/<>] "

@@ -7,9 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
+from clgraft import core
+from clgraft.core import ProblemError
 from clgraft.core.nn import convolution
 from clgraft.core.nn.builder import Build, Tensor
-from tests.core.nn.functions import expect_like
+from tests.core.nn.functions import built, expect_like
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((2, 3, 6, 7)).astype(np.float32)
@@ -53,7 +55,8 @@ def test_convolution(pad, end, biased):
 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize(
-    ("pad", "end", "extra"), [((1, 0), (0, 1), (0, 0)), ((0, 0), (1, 0), (1, 2)), ((-1, 1), (0, -2), (1, 0))]
+    ("pad", "end", "extra"),
+    [((1, 0), (0, 1), (0, 0)), ((0, 0), (1, 0), (1, 2)), ((1, 0), (0, 0), (1, 1)), ((-1, 1), (0, -2), (1, 0))],
 )
 def test_deconvolution(pad, end, extra, biased):
     w = RNG.standard_normal((3, 4, 3, 2)).astype(np.float32)
@@ -73,5 +76,36 @@ def test_nothing_left_is_refused():
     build = Build()
     x, w = build.input("x", (1, 1, 2, 2)), build.input("w", (1, 1, 2, 2))
     given = {"pad": (4, 0), "pad_end": (0, 0), "extra": (0, 0), "dilate": (1, 1), "stride": (2, 2)}
-    with pytest.raises(ValueError, match="for a result of"):
+    with pytest.raises(ProblemError, match="expected less than the result of"):
         convolution.deconvolution(build, x, w, **given)
+
+
+def gradients_like_those_of_graphs(function, gradients, shapes, sizes):
+    """Compare gradients that are asked for with those that are derived, and leave out what is not wanted."""
+    rng = np.random.default_rng(2)
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    found = built(lambda build, *given: function(build, *given, **sizes), arrays)
+    derived = core.context().compile(found.graph).run(found.given(arrays))
+    build = Build()
+    x, w, dy = (build.input(name, shapes[name]) for name in ("x", "w", "dy0"))
+    dx, nothing, db = gradients(build, dy, x, w, (True, False, True), **sizes)
+    (_, dw, _) = gradients(build, dy, x, w, (False, True, False), **sizes)
+    assert nothing is None
+    graph = build.graph.graph(dx.name, dw.name, db.name)
+    got = core.context().compile(graph).run({name: arrays[name] for name in ("x", "w", "dy0")})
+    for name, tensor in (("x", dx), ("w", dw), ("b", db)):
+        expected = derived[found.passes.found[name]]
+        np.testing.assert_allclose(got[tensor.name].reshape(expected.shape), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_convolutions():
+    shapes = {"x": (2, 4, 6, 7), "w": (6, 2, 3, 2), "b": (6,), "dy0": (2, 6, 3, 8)}
+    sizes = {"stride": (2, 1), "pad": (1, 1), "groups": 2}
+    gradients_like_those_of_graphs(convolution.convolution, convolution.convolution_gradients, shapes, sizes)
+
+
+@pytest.mark.parametrize(("extra", "rows"), [((0, 0), 11), ((1, 1), 12)])
+def test_gradients_of_deconvolutions(extra, rows):
+    shapes = {"x": (2, 4, 6, 7), "w": (4, 3, 3, 2), "b": (6,), "dy0": (2, 6, rows, rows + 1)}
+    sizes = {"stride": (2, 2), "pad": (1, 1), "dilate": (1, 1), "extra": extra, "groups": 2}
+    gradients_like_those_of_graphs(convolution.deconvolution, convolution.deconvolution_gradients, shapes, sizes)

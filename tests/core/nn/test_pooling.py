@@ -138,6 +138,50 @@ def test_places_of_maxima():
     )
 
 
+@pytest.mark.parametrize("columns_first", [False, True])
+def test_places_in_the_whole_tensor(columns_first: bool) -> None:
+    def function(build: Build, x: Tensor) -> Tensor:
+        problem = pooling.pool_problem(x, "max", (2, 3), (2, 3))
+        (y,) = build.add(problem, x)
+        found = pooling.places(build, problem, x, y)
+        return pooling.places_in_tensor(build, found, (4, 6), "float32", columns_first=columns_first)
+
+    x = image(2, 3, 4, 6)
+    found = built(function, {"x": x}, training=False)
+    values = evaluate(found.graph, found.given({"x": x}))[found.outputs[0]].astype(int)
+    order = x.transpose(0, 1, 3, 2) if columns_first else x
+    boxes = x.reshape(2, 3, 2, 2, 2, 3).max((3, 5))
+    np.testing.assert_array_equal(order.reshape(-1)[values.reshape(-1)], boxes.reshape(-1))
+
+
+def test_places_of_halves_are_exact() -> None:
+    def function(build: Build, x: Tensor) -> Tensor:
+        problem = pooling.pool_problem(x, "max", (2, 2), (2, 2))
+        return pooling.places(build, problem, x, build.add(problem, x)[0])
+
+    x = np.zeros((1, 1, 60, 60), np.float16)
+    x[0, 0, 1::2, 1::2] = 1
+    found = built(function, {"x": x}, training=False)
+    got = core.context().compile(found.graph).run(found.given({"x": x}))[found.outputs[0]]
+    rows, columns = np.mgrid[1:60:2, 1:60:2]
+    np.testing.assert_array_equal(got.reshape(30, 30), rows * 60 + columns)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize("keep_nan", [False, True])
+def test_not_a_number_in_windows_of_adapted_sizes(keep_nan: bool, indices: bool) -> None:
+    x = image(1, 2, 7, 9)
+    x[0, 0, 2, 3] = x[0, 1, 6] = np.nan
+    keep = {"keep_nan": keep_nan, "indices": indices}
+    found = built(lambda build, v: pooling.adaptive_max_pool(build, v, (3, 4), **keep), {"x": x}, training=False)
+    got = core.context().compile(found.graph).run(found.given({"x": x}))
+    with np.errstate(invalid="ignore"):
+        y, index = adapted(x if keep_nan else np.nan_to_num(x, nan=-np.inf), (3, 4))
+    assert np.isnan(y).any() == keep_nan
+    for name, right in zip(found.outputs, (y, np.where(np.isnan(y), -1, index))):
+        np.testing.assert_array_equal(got[name].reshape(right.shape), right)
+
+
 ADAPTED = [((7,), (3,)), ((5,), (8,)), ((9, 7), (4, 5)), ((8, 6), (3, 2)), ((6, 6), (3, 2)), ((4, 3, 5), (3, 2, 4))]
 
 

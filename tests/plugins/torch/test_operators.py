@@ -49,6 +49,14 @@ CASES = {
         lambda x, w, b: functional.conv_transpose2d(x, w, b, 2, 1, 1, 2),
         (IMAGES, (6, 2, 3, 3), (4,)),
     ),
+    "conv-transposed-more": (
+        lambda x, w, b: functional.conv_transpose2d(x, w, b, 2, 0, 1, 2),
+        (IMAGES, (6, 2, 3, 3), (4,)),
+    ),
+    "conv-transposed-far-more": (  # as many elements more as a stride has
+        lambda x, w: functional.conv_transpose2d(x, w, None, 2, 0, 2, 1, 3),
+        (IMAGES, (6, 2, 3, 3)),
+    ),
     "batch-norm": (lambda x, w, b: functional.batch_norm(x, None, None, w, b, True), (WIDE, (8,), (8,))),
     "batch-norm-plain": (lambda x: functional.batch_norm(x, None, None, None, None, True), (WIDE,)),
     "batch-norm-of-rows": (lambda x, w, b: functional.batch_norm(x, None, None, w, b, True), (MATRIX, (12,), (12,))),
@@ -218,6 +226,25 @@ def test_a_call_whose_adapted_indices_are_read_stays_pytorchs():
     (slope,), (right,) = (torch.autograd.grad(one.square().sum(), x) for one in (y, again))
     assert error(slope, right.double()) < 2e-5
     assert set(found.kept) == {"aten.adaptive_max_pool2d.default"}
+
+
+POOLINGS = {
+    "windows": lambda x: functional.max_pool2d(x, 3, 2, 1),
+    "whole": lambda x: functional.max_pool2d(x, x.shape[2:]),
+    "adapted": lambda x: functional.adaptive_max_pool2d(x, (4, 5)),
+    "equal": lambda x: functional.adaptive_max_pool2d(x, (3, 7)),
+}
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_not_a_number_is_a_maximum(name):
+    x = normal(*IMAGES)
+    x[torch.rand(IMAGES, generator=torch.Generator().manual_seed(1)) < 0.1] = torch.nan
+    found = Explanation()
+    y = compiled(POOLINGS[name], found)(x)
+    assert not found.kept and found.lowered, found
+    assert torch.isnan(y).any()
+    torch.testing.assert_close(y, POOLINGS[name](x), rtol=0, atol=0, equal_nan=True)
 
 
 def test_not_a_number_passes_a_rectifier():
