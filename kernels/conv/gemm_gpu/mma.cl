@@ -8,20 +8,9 @@
 
 WORK_GROUP
 kernel void conv_gemm_mma(PRODUCT_PARAMETERS) {
-    LOADER_LOCALS;
-    FIND_TILE
-    OPEN_STORE
-    local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
-    MICRO_LOCALS;
-
-    real sums_of_item[ITEM_M][ITEM_N];
-    clear_sums(sums_of_item);
-    const Place place = place_of_item();
+    BEGIN_TILE;
     if (steps > 0) {
-        Loader loader;
-        Fetched fetched;
-        LOADER_OPEN(&loader);
-        LOADER_FETCH(&loader, &fetched, b_tiles, 1 < steps);
+        FETCH_FIRST;
         loader_store(&fetched, a_tiles, b_tiles);
         barrier(CLK_LOCAL_MEM_FENCE);
         int now = 0;

@@ -23,10 +23,11 @@
 //
 // A micro kernel says how tiles lie in local memory: the sizes A_TILE and B_TILE in vectors, B_ELEMENT (k, n),
 // A_ELEMENT (k, m), and A_PUT, which stores an element of A. DEPTH_INNER: neighbours of the depth are neighbours in
-// B. A_TRANSPOSED: they are in A. A_IMAGES: A lies in memory as its tiles lie in local memory. ASYNC: a loader may
-// send vectors to local memory by copies that run while a work-item goes on. place_of_item, row_of and column_of say
-// which sums a work-item has. A loader has LOADER_TENSORS and LOADER_LOCALS, LOADER_OPEN, LOADER_FETCH, which reads a
-// step, LOADER_COPY_A, and loader_store, which puts what was fetched into local memory.
+// B. A_TRANSPOSED: they are in A. A_IMAGES: A lies in memory as its tiles lie in local memory. STAGES: tiles of so many
+// steps are in local memory at the same time, with TILE_ALIGNMENT and next to MICRO_LOCALS. ASYNC: a loader may send
+// vectors to local memory by copies that run while a work-item goes on. place_of_item, row_of and column_of say which
+// sums a work-item has. A loader has LOADER_TENSORS and LOADER_LOCALS, LOADER_OPEN, LOADER_FETCH, which reads a step,
+// LOADER_COPY_A, and loader_store, which puts what was fetched into local memory.
 
 #include "conv/gemm_gpu/constants.cl"
 
@@ -158,3 +159,21 @@
     const int part = place_ % parts, group = place_ / parts, first = part * steps_of_part;              \
     const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
 #endif
+
+// How a kernel begins that makes a tile of C: with its place, local memory, and sums of 0.
+#define BEGIN_TILE                                                                 \
+    LOADER_LOCALS;                                                                 \
+    FIND_TILE                                                                      \
+    OPEN_STORE                                                                     \
+    local realv a_tiles[STAGES * A_TILE] TILE_ALIGNMENT, b_tiles[STAGES * B_TILE]; \
+    MICRO_LOCALS;                                                                  \
+    real sums_of_item[ITEM_M][ITEM_N];                                             \
+    clear_sums(sums_of_item);                                                      \
+    const Place place = place_of_item()
+
+// How its loader begins: with the first step.
+#define FETCH_FIRST       \
+    Loader loader;        \
+    Fetched fetched;      \
+    LOADER_OPEN(&loader); \
+    LOADER_FETCH(&loader, &fetched, b_tiles, 1 < steps)

@@ -7,20 +7,9 @@
 
 WORK_GROUP
 kernel void conv_gemm_wgmma(PRODUCT_PARAMETERS) {
-    LOADER_LOCALS;
-    FIND_TILE
-    OPEN_STORE
-    local realv a_tiles[STAGES * A_TILE] TILE_ALIGNMENT, b_tiles[STAGES * B_TILE];
-    MICRO_LOCALS;
-
-    real sums_of_item[ITEM_M][ITEM_N];
-    clear_sums(sums_of_item);
-    const Place place = place_of_item();
+    BEGIN_TILE;
     if (steps > 0) {
-        Loader loader;
-        Fetched fetched;
-        LOADER_OPEN(&loader);
-        LOADER_FETCH(&loader, &fetched, b_tiles, 1 < steps);
+        FETCH_FIRST;
         LOADER_COPY_A(&loader, a_tiles);
         COPIES_COMMIT;
         loader_store(&fetched, a_tiles, b_tiles);

@@ -13,6 +13,9 @@
 #define DEPTH_INNER 0
 #define A_TRANSPOSED 0
 #define A_IMAGES 0
+#define STAGES 2
+#define TILE_ALIGNMENT
+#define MICRO_LOCALS
 
 // Element (k, m) is k * (TILE_M + PAD) + m.
 #if COLUMN_LOADER

@@ -24,6 +24,8 @@
 #define ASYNC 0
 #define A_TRANSPOSED 0
 #define A_IMAGES 0
+#define STAGES 2
+#define TILE_ALIGNMENT
 
 #if COLUMN_LOADER
 // Neighbours of the depth are neighbours in memory, because this loader has the pixels of a row at hand. Every fourth
