@@ -78,7 +78,7 @@ def python_library() -> Path:
 def source() -> cffi.FFI:
     """Return cffi's builder of the library."""
     builder = cffi.FFI()
-    own = "int32_t clg_interpreter_named(void);\n"
+    own = "const char *clg_interpreter_named(void);\n"
     builder.cdef(recipe.declarations("clgraft.h") + recipe.declarations("planner.h") + own)
     builder.embedding_api(recipe.PYTHON_SIDE)
     builder.set_source("_clgraft_embedded", '#include "planner.h"\n' + own)

@@ -13,9 +13,8 @@ VERSION = "{}.{}".format(*sys.version_info)
 QUESTION = "import sys; print('{}.{}'.format(*sys.version_info), sys.prefix)"
 
 
-def check_interpreter() -> None:
-    """Raise ImportError unless CLGRAFT_PYTHON names an interpreter that this library can take packages from."""
-    name = os.environ.get("CLGRAFT_PYTHON", "")
+def check_interpreter(name: str) -> None:
+    """Raise ImportError unless this library can take packages from the interpreter that CLGRAFT_PYTHON names."""
     expected = f"expected an interpreter of Python {VERSION}, for which libclgraft.so was made"
     try:
         answer = subprocess.run([name, "-c", QUESTION], capture_output=True, text=True, timeout=60, check=True).stdout
@@ -40,8 +39,9 @@ def refuse(reason: str) -> None:
 
 
 try:
-    if lib.clg_interpreter_named():
-        check_interpreter()
+    named = os.fsdecode(ffi.string(lib.clg_interpreter_named()))
+    if named:
+        check_interpreter(named)
     try:
         from clgraft.core.session import c_callers
     except Exception as error:
