@@ -123,9 +123,9 @@ def computes_statistics() -> bool:
 def measure(
     names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 3
 ) -> Iterator[Measurement]:
-    """Measure nets, a row at a time: inference and training (forward and backward), for each batch size.
+    """Measure nets, a row at a time: inference and training, for each batch size.
 
-    Ours is measured layer by layer and with regions.
+    A training step is forward and backward. Ours is measured layer by layer and with regions.
 
     Where the native BatchNorm computes no statistics of a batch (that of the pip wheel), both sides use given ones:
     activations would overflow otherwise, and the native max pooling writes out of bounds on NaN.
@@ -143,7 +143,7 @@ def measure(
     Raises
     ------
     PluginError
-        If there is no such net.
+        If a name is not in `NETS`.
     """
     learn = computes_statistics()
     for name, batch in net_batches(names, batches, NETS):

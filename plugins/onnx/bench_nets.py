@@ -32,7 +32,7 @@ NETS = {
 def measure(
     names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5, peer: str = "onnxruntime"
 ) -> Iterator[Measurement]:
-    """Measure the inference of nets, a row for each batch size.
+    """Measure nets, a row at a time: inference, for each batch size.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def measure(
     seconds : float
         For each row.
     least : int
-        The least number of runs.
+        The least number of steps.
     peer : str
         Of `bench_runtimes.RUNTIMES`.
 

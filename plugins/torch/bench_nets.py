@@ -73,7 +73,8 @@ def measure(
 ) -> Iterator[Measurement | Missing]:
     """Measure nets, a row at a time: inference and training, for each batch size.
 
-    A training step is forward, softmax cross entropy, backward and the update by SGD with momentum.
+    A training step is forward, softmax cross entropy, backward and the update by SGD with momentum. Ours is
+    measured as it is, and in inference with frozen parameters.
 
     Parameters
     ----------
