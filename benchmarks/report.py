@@ -47,7 +47,6 @@ SHORT = {  # headings of groups that fit a table of several columns
     **{"strided": "strided, large", "other": "dilated, grouped", "norm": "batch norm", "pooling": "pooling"},
     **{"3x3": "3x3", "1x1": "1x1", "depthwise": "depthwise", "element": "elementwise"},
 }
-REPLACED = "a script that the command has replaced"  # in the note of a file whose command did not measure it
 # kinds of problems that are one row of a table of operators
 JOINED = {
     **dict.fromkeys(("concat", "slice", "transpose", "pad", "repeat"), "copies"),
@@ -306,8 +305,7 @@ def made(runs: Sequence[Run]) -> list[str]:
     facts: dict[str, None] = {}
     for run in runs:
         command = re.sub(r" --(json|device) \S+", "", run.results.command)
-        earlier = "a script that the program replaced: " if REPLACED in run.results.note else ""
-        days.setdefault(run.results.date, []).append(f"{earlier}`{command}`")
+        days.setdefault(run.results.date, []).append(f"`{command}`")
         cpu = run.results.runtime in RUNTIMES
         machine = f"{run.results.processor}, {run.results.cores}" if cpu else run.where
         facts.update(dict.fromkeys([machine, *_peers(run.results)]))
