@@ -15,7 +15,7 @@ from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.limits import Budget
 from clgraft.plugins.onnx.nodes import OnnxNode
 from clgraft.plugins.onnx.tensors import Reader
-from clgraft.plugins.onnx.values import DTYPES, Value
+from clgraft.plugins.onnx.values import DTYPES, OnnxValue
 
 SMALL = 4096  # real numbers that are folded; more of them are the device's work
 # moved, not computed: on the host at any size
@@ -34,7 +34,7 @@ DEVICE = frozenset(
 )
 
 
-def serves(node: OnnxNode, values: Sequence[Value]) -> bool:
+def serves(node: OnnxNode, values: Sequence[OnnxValue]) -> bool:
     """Return whether a node is folded."""
     if node.operator in SHAPES and values:
         return True
@@ -47,7 +47,7 @@ def serves(node: OnnxNode, values: Sequence[Value]) -> bool:
     return not any(value.is_real and value.size > SMALL for value in values)
 
 
-def fold(node: OnnxNode, values: Sequence[Value | None], budget: Budget) -> list[np.ndarray]:
+def fold(node: OnnxNode, values: Sequence[OnnxValue | None], budget: Budget) -> list[np.ndarray]:
     """Return the outputs of a node.
 
     Raises
@@ -120,7 +120,7 @@ def _evaluator(proto: bytes, opset: int, names: tuple[str, ...], types: tuple[An
     return ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
 
 
-def _shape(node: OnnxNode, value: Value) -> np.ndarray:
+def _shape(node: OnnxNode, value: OnnxValue) -> np.ndarray:
     if node.operator == "Size":
         return np.array(value.size, np.int64)
     start, end = node.get("start", 0), node.get("end")

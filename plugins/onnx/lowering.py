@@ -28,7 +28,7 @@ from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.limits import Budget, Limits
 from clgraft.plugins.onnx.nodes import OnnxNode, lowering_of
 from clgraft.plugins.onnx.tensors import Reader, dense_bytes
-from clgraft.plugins.onnx.values import REAL, Value, carrier_of, fault_of, known, widest
+from clgraft.plugins.onnx.values import REAL, OnnxValue, carrier_of, fault_of, known, widest
 
 OPERAND = re.compile(r"\bx(\d+)\b")
 ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
@@ -40,11 +40,11 @@ class Asked(Exception):
 
     Attributes
     ----------
-    value : Value
+    value : OnnxValue
         An input, or a value of the graph.
     """
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: OnnxValue) -> None:
         super().__init__(value.key)
         self.value = value
 
@@ -86,7 +86,7 @@ class IndexCheck:
 class _Build(Build):
     """Adds what functions of `clgraft.core.nn` compute to a model's graph."""
 
-    def __init__(self, on: Lowering) -> None:
+    def __init__(self, on: ModelBuilder) -> None:
         super().__init__(on.builder)
         self._on = on
 
@@ -99,7 +99,7 @@ class _Build(Build):
         return Tensor(self._on.table(array), array.shape, array.dtype.name)
 
 
-class Lowering:
+class ModelBuilder:
     """Collects the problems of a model.
 
     Parameters
@@ -133,18 +133,18 @@ class Lowering:
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, str] = {}  # the model's names -> the graph's
         self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}  # an array's id and type -> it, its input
-        self._scopes: list[dict[str, Value]] = [{}]
+        self._scopes: list[dict[str, OnnxValue]] = [{}]
         self._path: list[str] = []  # names of the subgraphs that are open
         self._node, self._made = "", 0  # the node that is lowered, and how many values it has made
 
     # names of the model
 
-    def define(self, name: str, value: Value) -> None:
+    def define(self, name: str, value: OnnxValue) -> None:
         """Set the name by which later nodes read a value."""
         if name:
             self._scopes[-1][name] = value
 
-    def find(self, name: str) -> Value:
+    def find(self, name: str) -> OnnxValue:
         """Return the value of a name."""
         for scope in reversed(self._scopes):
             if name in scope:
@@ -165,43 +165,43 @@ class Lowering:
 
     # values
 
-    def input(self, name: str, shape: Sequence[int], dtype: str) -> Value:
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> OnnxValue:
         """Add an input of the model."""
         carrier, key = carrier_of(dtype, self.has_fp64), f"input {name}"
         if key in self.answers:
             return known(self.answers[key])
-        value = Value(tuple(shape), dtype, None, f"i{len(self.inputs)}", carrier, key)
+        value = OnnxValue(tuple(shape), dtype, None, f"i{len(self.inputs)}", carrier, key)
         if not value.size:
             return known(np.zeros(value.shape, dtype))
         self.inputs[name] = self.builder.input(value.name, value.shape, carrier)
         return value
 
-    def check_input(self, value: Value, check: IndexCheck) -> None:
+    def check_input(self, value: OnnxValue, check: IndexCheck) -> None:
         """Have every run check the elements of a value, if it is an input of the model."""
         for name, inside in self.inputs.items():
             if inside == value.name and (name, check) not in self.checks:
                 self.checks.append((name, check))
 
-    def made(self, name: str, shape: Sequence[int], dtype: str, carrier: str = "") -> Value:
+    def made(self, name: str, shape: Sequence[int], dtype: str, carrier: str = "") -> OnnxValue:
         """Return the value that a problem has computed."""
         self._made += 1
         shape = tuple(shape)
         # the same in every lowering of a model for some shapes, whatever is known already
         key = f"{self._node} {self._made} {shape}"
-        value = Value(shape, dtype, None, name, carrier or carrier_of(dtype, self.has_fp64), key)
+        value = OnnxValue(shape, dtype, None, name, carrier or carrier_of(dtype, self.has_fp64), key)
         if key in self.answers:
             value.array = self.answers[key].reshape(shape)
         return value
 
-    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+    def reshaped(self, value: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         """Return a value in another shape with as many elements."""
         shape = tuple(int(size) for size in shape)
         if math.prod(shape) != value.size or any(size < 0 for size in shape):
             raise ValueError(f"shape {shape} for a value of shape {value.shape}")
         array = None if value.array is None else value.array.reshape(shape)
-        return Value(shape, value.dtype, array, value.name, value.carrier, value.key)
+        return OnnxValue(shape, value.dtype, array, value.name, value.carrier, value.key)
 
-    def host(self, value: Value) -> np.ndarray:
+    def host(self, value: OnnxValue) -> np.ndarray:
         """Return a value's elements.
 
         Raises
@@ -215,18 +215,18 @@ class Lowering:
             raise Asked(value)
         return value.array
 
-    def numbers(self, value: Value) -> list[int]:
+    def numbers(self, value: OnnxValue) -> list[int]:
         """Return the elements of a value of whole numbers as a list."""
         return [int(number) for number in self.host(value).reshape(-1)]
 
-    def number(self, value: Value) -> Any:
+    def number(self, value: OnnxValue) -> Any:
         """Return the only element of a value."""
         array = self.host(value)
         if array.size != 1:
             raise ValueError(f"{array.size} elements, expected one")
         return array.reshape(-1)[0].item()
 
-    def tensor(self, value: Value, dtype: str = "") -> str:
+    def tensor(self, value: OnnxValue, dtype: str = "") -> str:
         """Return the graph's value for a value, in a type (by default the one that carries it)."""
         wanted = dtype or value.carrier or carrier_of(value.dtype, self.has_fp64)
         if not value.name:
@@ -252,7 +252,7 @@ class Lowering:
         """Count bytes that a lowering needs on the host, before it makes them."""
         self.budget.spend("bytes", nbytes, self._node or "a constant")
 
-    def index(self, value: Value) -> str:
+    def index(self, value: OnnxValue) -> str:
         """Return the graph's value for indices, as int32."""
         if value.array is not None and not value.name:
             return self._constant(value.array, "int32")
@@ -262,12 +262,12 @@ class Lowering:
         """Return the graph's value for a table of the problem's own type."""
         return self._constant(array, array.dtype.name)
 
-    def given(self, value: Value, dtype: str = "") -> Tensor:
+    def given(self, value: OnnxValue, dtype: str = "") -> Tensor:
         """Return a value for a function of `clgraft.core.nn`, in a type (by default the one that carries it)."""
         name = self.tensor(value, dtype)
         return Tensor(name, value.shape, dtype or value.carrier)
 
-    def taken(self, tensor: Tensor, dtype: str) -> Value:
+    def taken(self, tensor: Tensor, dtype: str) -> OnnxValue:
         """Return what a function of `clgraft.core.nn` has computed, as a value of one of ONNX's types."""
         return self.made(tensor.name, tensor.shape, dtype, tensor.dtype)
 
@@ -282,19 +282,19 @@ class Lowering:
     def pointwise(
         self,
         expression: str,
-        values: Sequence[Value],
+        values: Sequence[OnnxValue],
         dtype: str = "",
         compute: str = "",
         reductions: Sequence[Reduction | None] = (),
         shape: Sequence[int] | None = None,
-    ) -> Value:
+    ) -> OnnxValue:
         """Add a pointwise problem with one output.
 
         Parameters
         ----------
         expression : str
             Of x0, x1, ...: the values in their order. Known values of one element become numbers in it.
-        values : sequence of Value
+        values : sequence of OnnxValue
         dtype : str
             ONNX's type of the result; by default that of the first value.
         compute : str
@@ -322,11 +322,11 @@ class Lowering:
         (name,) = self.add(problem, *(self.tensor(values[i], compute) for i in left))
         return self.made(name, whole, dtype, compute)
 
-    def widest(self, values: Sequence[Value]) -> str:
+    def widest(self, values: Sequence[OnnxValue]) -> str:
         """Return the widest type that carries one of some values."""
         return widest(value.carrier or carrier_of(value.dtype, self.has_fp64) for value in values)
 
-    def cast(self, value: Value, dtype: str) -> Value:
+    def cast(self, value: OnnxValue, dtype: str) -> OnnxValue:
         """Return a real value in another type of real numbers."""
         if value.dtype == dtype:
             return value
@@ -334,7 +334,7 @@ class Lowering:
             return known(value.array.astype(dtype))
         return self.made(self.tensor(value, carrier_of(dtype, self.has_fp64)), value.shape, dtype)
 
-    def transposed(self, value: Value, axes: Sequence[int]) -> Value:
+    def transposed(self, value: OnnxValue, axes: Sequence[int]) -> OnnxValue:
         """Return a value with its axes in another order."""
         axes = tuple(int(axis) for axis in axes)
         if axes == tuple(range(value.ndim)):
@@ -347,7 +347,7 @@ class Lowering:
         (name,) = self.add(TransposeProblem(value.shape, axes, carrier), self.tensor(value))
         return self.made(name, shape, value.dtype, carrier)
 
-    def carrier(self, value: Value) -> str:
+    def carrier(self, value: OnnxValue) -> str:
         """Return the type that carries a value, or will."""
         return value.carrier or carrier_of(value.dtype, self.has_fp64)
 
@@ -384,7 +384,7 @@ class Lowering:
                 expect_size(value, node)
                 self.define(name, value)
 
-    def _results(self, node: OnnxNode, values: Sequence[Value | None]) -> Sequence[Value | None]:
+    def _results(self, node: OnnxNode, values: Sequence[OnnxValue | None]) -> Sequence[OnnxValue | None]:
         given = [value for value in values if value is not None]
         if folding.serves(node, given):
             return self._counted(node, self.folded(node, values), given)
@@ -396,8 +396,8 @@ class Lowering:
         return results if node.operator in folding.CONTROL else self._counted(node, results, given)
 
     def _counted(
-        self, node: OnnxNode, results: Sequence[Value | None], given: Sequence[Value]
-    ) -> Sequence[Value | None]:
+        self, node: OnnxNode, results: Sequence[OnnxValue | None], given: Sequence[OnnxValue]
+    ) -> Sequence[OnnxValue | None]:
         """Return results after their bytes on the host are counted; views of what was given take none."""
         read = [value.array for value in given if value.array is not None]
         made = [value.array for value in results if value is not None and value.array is not None]
@@ -405,7 +405,7 @@ class Lowering:
         self.budget.spend("bytes", new, node)
         return results
 
-    def initializers(self, graph: onnx.GraphProto) -> dict[str, Value]:
+    def initializers(self, graph: onnx.GraphProto) -> dict[str, OnnxValue]:
         """Return the initializers of a subgraph."""
         reader, found = Reader(), {}
         for tensor in graph.initializer:
@@ -416,12 +416,12 @@ class Lowering:
             found[sparse.values.name] = known(reader.read_sparse(sparse))
         return found
 
-    def folded(self, node: OnnxNode, values: Sequence[Value | None]) -> list[Value]:
+    def folded(self, node: OnnxNode, values: Sequence[OnnxValue | None]) -> list[OnnxValue]:
         """Return the outputs of a node whose inputs are known."""
         return [known(array) for array in folding.fold(node, values, self.budget)]
 
 
-def expect_size(value: Value, node: OnnxNode) -> None:
+def expect_size(value: OnnxValue, node: OnnxNode) -> None:
     """Refuse a value that no machine holds."""
     fault = fault_of(value.shape)
     if fault:
@@ -445,6 +445,6 @@ def literal(number: float) -> str:
     return repr(number) if number >= 0 and not math.copysign(1, number) < 0 else f"({number!r})"
 
 
-def is_real(value: Value) -> bool:
+def is_real(value: OnnxValue) -> bool:
     """Return whether a value has real numbers."""
     return value.dtype in REAL

@@ -90,18 +90,18 @@ class OnnxNode:
         return f"{self.operator} {name!r}"
 
 
-Lowered = Callable[..., Any]
-_table: dict[str, Lowered] = {}
+Lowering = Callable[..., Any]
+_table: dict[str, Lowering] = {}
 
 
-def operator(*names: str) -> Callable[[Lowered], Lowered]:
+def operator(*names: str) -> Callable[[Lowering], Lowering]:
     """Return a decorator that adds a lowering to the table.
 
-    The function is called with the lowering, the node, and the node's inputs (None where one is left out). It returns
-    a value, or a tuple of values for several outputs.
+    The function is called with the model's builder, the node, and the node's inputs (None where one is left out). It
+    returns a value, or a tuple of values for several outputs.
     """
 
-    def add(function: Lowered) -> Lowered:
+    def add(function: Lowering) -> Lowering:
         for name in names:
             _table[name] = function
         return function
@@ -109,7 +109,7 @@ def operator(*names: str) -> Callable[[Lowered], Lowered]:
     return add
 
 
-def lowering_of(name: str) -> Lowered | None:
+def lowering_of(name: str) -> Lowering | None:
     """Return an operator's lowering; None if there is none."""
     return _table.get(name)
 

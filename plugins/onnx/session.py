@@ -14,8 +14,8 @@ from clgraft import core
 from clgraft.core.graph import CompiledGraph, Graph, Report
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.loading import Model, Port, Source, fits, load
-from clgraft.plugins.onnx.lowering import Asked, IndexCheck, Lowering
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.lowering import Asked, IndexCheck, ModelBuilder
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 MOST_PROGRAMS = 8  # sets of shapes, or of answers to one question, that are kept
 
@@ -30,9 +30,9 @@ class ModelProgram:
         None if it computes nothing.
     inputs : dict of str to str
         The model's inputs that the graph reads, and the graph's names for them.
-    outputs : tuple of Value
+    outputs : tuple of OnnxValue
         Of the model; or the one value that has to be known to go on.
-    asked : Value or None
+    asked : OnnxValue or None
         What has to be known to go on; None if the program is complete.
     checks : list of tuple of str and IndexCheck
         Inputs of the model that hold indices.
@@ -43,8 +43,8 @@ class ModelProgram:
     graph: Graph | None
     constants: dict[str, np.ndarray]
     inputs: dict[str, str]
-    outputs: tuple[Value, ...]
-    asked: Value | None
+    outputs: tuple[OnnxValue, ...]
+    asked: OnnxValue | None
     checks: list[tuple[str, IndexCheck]]
     next: OrderedDict[bytes, ModelProgram] = field(default_factory=OrderedDict)
     compiled: CompiledGraph | None = None
@@ -211,7 +211,7 @@ class Session:
 
     def _lowered(self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray]) -> ModelProgram:
         model = self._model
-        on = Lowering(model.opset, self._context.device.has_fp64, answers, model.limits)
+        on = ModelBuilder(model.opset, self._context.device.has_fp64, answers, model.limits)
         asked = None
         try:
             for port in model.inputs:
@@ -261,7 +261,7 @@ def _kept(programs: OrderedDict[Any, ModelProgram], key: Any, make: Any) -> Mode
     return programs[key]
 
 
-def _finished(value: Value, computed: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> np.ndarray:
+def _finished(value: OnnxValue, computed: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return a value's elements in ONNX's type and shape."""
     if value.array is not None:
         return np.array(value.array.reshape(value.shape))

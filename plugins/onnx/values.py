@@ -28,7 +28,7 @@ def fault_of(shape: Sequence[int]) -> str:
 
 
 @dataclass(eq=False)
-class Value:
+class OnnxValue:
     """A tensor of a model: known on the host, or a value of the core's graph, or both.
 
     Attributes
@@ -69,9 +69,9 @@ class Value:
         return self.dtype in REAL
 
 
-def known(array: np.ndarray) -> Value:
+def known(array: np.ndarray) -> OnnxValue:
     """Return a value whose elements are known."""
-    return Value(tuple(int(size) for size in array.shape), array.dtype.name, array)
+    return OnnxValue(tuple(int(size) for size in array.shape), array.dtype.name, array)
 
 
 def widest(dtypes: Iterable[str]) -> str:

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, joined, sliced
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 
 def inside(
-    on: Lowering,
+    on: ModelBuilder,
     node: OnnxNode,
     graph: onnx.GraphProto,
-    initializers: Mapping[str, Value],
-    values: Sequence[Value],
+    initializers: Mapping[str, OnnxValue],
+    values: Sequence[OnnxValue],
     turn: int = 0,
-) -> list[Value]:
+) -> list[OnnxValue]:
     """Lower the nodes of a subgraph and return its outputs."""
     on.enter(f"{next(iter(node.outputs), '')} {turn}")
     try:
@@ -35,7 +35,7 @@ def inside(
 
 
 @operator("If")
-def branch(on: Lowering, node: OnnxNode, condition: Value) -> list[Value]:
+def branch(on: ModelBuilder, node: OnnxNode, condition: OnnxValue) -> list[OnnxValue]:
     """Lower the branch that is taken."""
     graph = node.get("then_branch" if on.number(condition) else "else_branch")
     return inside(on, node, graph, on.initializers(graph), [])
@@ -43,14 +43,18 @@ def branch(on: Lowering, node: OnnxNode, condition: Value) -> list[Value]:
 
 @operator("Loop")
 def loop(
-    on: Lowering, node: OnnxNode, count: Value | None = None, condition: Value | None = None, *states: Value
-) -> list[Value]:
+    on: ModelBuilder,
+    node: OnnxNode,
+    count: OnnxValue | None = None,
+    condition: OnnxValue | None = None,
+    *states: OnnxValue,
+) -> list[OnnxValue]:
     """Lower each turn; what a turn gives out is stacked."""
     body = node.get("body")
     initializers = on.initializers(body)
     limit = int(on.number(count)) if count is not None else None
     going = bool(on.number(condition)) if condition is not None else True
-    stacks: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
+    stacks: list[list[OnnxValue]] = [[] for _ in body.output[1 + len(states) :]]
     carried, turn = list(states), 0
     while going and (limit is None or turn < limit):
         on.budget.spend("turns", 1, node)
@@ -65,7 +69,7 @@ def loop(
     return [*carried, *(_stacked(on, stack, 0) for stack in stacks)]
 
 
-def _stacked(on: Lowering, values: Sequence[Value], axis: int) -> Value:
+def _stacked(on: ModelBuilder, values: Sequence[OnnxValue], axis: int) -> OnnxValue:
     wide = [on.reshaped(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
     if all(value.array is not None for value in wide):
         on.make_room(sum(value.array.nbytes for value in wide if value.array is not None))
@@ -74,7 +78,7 @@ def _stacked(on: Lowering, values: Sequence[Value], axis: int) -> Value:
 
 
 @operator("Scan")
-def scan(on: Lowering, node: OnnxNode, *values: Value) -> list[Value]:
+def scan(on: ModelBuilder, node: OnnxNode, *values: OnnxValue) -> list[OnnxValue]:
     """Lower each turn over the slices of the inputs."""
     node.expect(node.opset >= 9, f"opset {node.opset}")
     body, count = node.get("body"), int(node.get("num_scan_inputs"))
@@ -86,7 +90,7 @@ def scan(on: Lowering, node: OnnxNode, *values: Value) -> list[Value]:
     node.expect(turns > 0, "no turns")
     on.budget.spend("turns", turns, node)
     initializers = on.initializers(body)
-    stacks: list[list[Value]] = [[] for _ in range(results)]
+    stacks: list[list[OnnxValue]] = [[] for _ in range(results)]
     for turn in range(turns):
         parts = []
         for value, axis, back in zip(inputs, axes, backward):

@@ -6,23 +6,23 @@ import numpy as np
 
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.sampling import GridSampleProblem
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.indices import gathered
 from clgraft.plugins.onnx.operators.windows import ints, pads, spatial
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 
 @operator("DeformConv")
 def deformable_convolution(
-    on: Lowering,
+    on: ModelBuilder,
     node: OnnxNode,
-    x: Value,
-    w: Value,
-    offset: Value,
-    b: Value | None = None,
-    mask: Value | None = None,
-) -> Value:
+    x: OnnxValue,
+    w: OnnxValue,
+    offset: OnnxValue,
+    b: OnnxValue | None = None,
+    mask: OnnxValue | None = None,
+) -> OnnxValue:
     """Lower a deformable convolution (Dai et al. 2017; with a mask Zhu et al. 2019).
 
     The images that the taps see are sampled, and become the channels of a convolution of one tap.

@@ -6,25 +6,25 @@ import numpy as np
 
 from clgraft.core.operators.detection import NonMaxSuppressionProblem, RoiAlignProblem
 from clgraft.core.operators.sampling import GridSampleProblem
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.indices import expect_inside
 from clgraft.plugins.onnx.operators.shapes import sliced
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 METHODS = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
 
 
 @operator("NonMaxSuppression")
 def suppression(
-    on: Lowering,
+    on: ModelBuilder,
     node: OnnxNode,
-    boxes: Value,
-    scores: Value,
-    most: Value | None = None,
-    overlap: Value | None = None,
-    score: Value | None = None,
-) -> Value:
+    boxes: OnnxValue,
+    scores: OnnxValue,
+    most: OnnxValue | None = None,
+    overlap: OnnxValue | None = None,
+    score: OnnxValue | None = None,
+) -> OnnxValue:
     """Lower the choice of boxes; how many there are has to be found out."""
     limit = int(on.number(most)) if most is not None else 0
     limit = min(max(limit, 0), scores.shape[2])
@@ -46,7 +46,7 @@ def suppression(
 
 
 @operator("RoiAlign")
-def roi_align(on: Lowering, node: OnnxNode, x: Value, rois: Value, images: Value) -> Value:
+def roi_align(on: ModelBuilder, node: OnnxNode, x: OnnxValue, rois: OnnxValue, images: OnnxValue) -> OnnxValue:
     """Lower regions of interest as images of one size."""
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
     problem = RoiAlignProblem(
@@ -69,7 +69,7 @@ def roi_align(on: Lowering, node: OnnxNode, x: Value, rois: Value, images: Value
 
 
 @operator("GridSample")
-def grid_sample(on: Lowering, node: OnnxNode, x: Value, grid: Value) -> Value:
+def grid_sample(on: ModelBuilder, node: OnnxNode, x: OnnxValue, grid: OnnxValue) -> OnnxValue:
     """Lower images at given places."""
     problem = GridSampleProblem(
         method=METHODS[node.get("mode", "linear")],

@@ -10,9 +10,9 @@ from onnx import helper
 from clgraft.core.nn.element_functions import SELU_ALPHA, SELU_SCALE, exact_power, find
 from clgraft.core.nn.elementwise import SELECTION, extremum, find_binary, limited, mean, total
 from clgraft.core.nn.formulas import assigned, renamed
-from clgraft.plugins.onnx.lowering import Lowering, broadcast, is_real, literal
+from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast, is_real, literal
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.values import DTYPES, REAL, Value, carrier_of, known, widest
+from clgraft.plugins.onnx.values import DTYPES, REAL, OnnxValue, carrier_of, known, widest
 
 # what NaN and infinity become, as in C on x86; 0 in other whole numbers
 NOT_FINITE = {"int32": -(2.0**31), "int64": -(2.0**63), "uint64": 2.0**63}
@@ -95,7 +95,7 @@ def wrapped(dtype: str, expression: str) -> str:
 
 
 @operator(*UNARY)
-def unary(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def unary(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a function of each element."""
     if node.operator in ("Ceil", "Floor", "Round") and not is_real(x):
         return x
@@ -104,7 +104,7 @@ def unary(on: Lowering, node: OnnxNode, x: Value) -> Value:
 
 
 @operator(*SHAPED)
-def shaped(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def shaped(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a function with attributes."""
     name, attributes = SHAPED[node.operator]
     given = {scalar: node.get(attribute, usual) for attribute, (scalar, usual) in attributes.items()}
@@ -112,13 +112,13 @@ def shaped(on: Lowering, node: OnnxNode, x: Value) -> Value:
 
 
 @operator(*BINARY)
-def binary(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
+def binary(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower arithmetic of two tensors."""
     return on.pointwise(wrapped(a.dtype, of_two(BINARY[node.operator])), [a, b])
 
 
 @operator("PRelu")
-def prelu(on: Lowering, node: OnnxNode, x: Value, slope: Value) -> Value:
+def prelu(on: ModelBuilder, node: OnnxNode, x: OnnxValue, slope: OnnxValue) -> OnnxValue:
     """Lower a rectifier with slopes."""
     if x.ndim:  # one-sided: the slope broadcasts to x
         broadcast([x.shape, slope.shape])
@@ -127,20 +127,20 @@ def prelu(on: Lowering, node: OnnxNode, x: Value, slope: Value) -> Value:
 
 
 @operator("Div")
-def divide(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
+def divide(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower a division; of whole numbers it is truncated."""
     text = of_two("divide")
     return on.pointwise(text if is_real(a) else f"trunc({text})", [a, b])
 
 
 @operator("Mod")
-def modulo(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
+def modulo(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower the remainder with the sign of a (fmod) or of b."""
     return on.pointwise(assigned("y0", of_two("fmod" if node.get("fmod", 0) else "modulo")), [a, b])
 
 
 @operator("Pow")
-def power(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
+def power(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower a power; frequent exponents are products and roots."""
     compute = on.carrier(a) if is_real(a) else on.widest([a, b])
     if b.array is not None and b.size == 1:
@@ -153,19 +153,19 @@ def power(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
 
 
 @operator(*COMPARISONS)
-def compare(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
+def compare(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower a comparison, or the combination of truth values."""
     return on.pointwise(of_two(COMPARISONS[node.operator]), [a, b], "bool")
 
 
 @operator(*TESTS)
-def test(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def test(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a question about each element."""
     return on.pointwise(of_one(TESTS[node.operator]), [x], "bool")
 
 
 @operator("IsInf")
-def is_infinite(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def is_infinite(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower the question whether elements are infinite."""
     signs = bool(node.get("detect_positive", 1)), bool(node.get("detect_negative", 1))
     names = {
@@ -178,7 +178,7 @@ def is_infinite(on: Lowering, node: OnnxNode, x: Value) -> Value:
 
 
 @operator("Sum", "Max", "Min", "Mean")
-def several(on: Lowering, node: OnnxNode, *values: Value) -> Value:
+def several(on: ModelBuilder, node: OnnxNode, *values: OnnxValue) -> OnnxValue:
     """Lower a function of any number of tensors."""
     count = len(values)
     if node.operator == "Sum":
@@ -191,7 +191,9 @@ def several(on: Lowering, node: OnnxNode, *values: Value) -> Value:
 
 
 @operator("Clip")
-def clip(on: Lowering, node: OnnxNode, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+def clip(
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, low: OnnxValue | None = None, high: OnnxValue | None = None
+) -> OnnxValue:
     """Lower limits, which are attributes up to opset 10 and inputs later."""
     if node.opset < 11:
         low, high = (known(np.array(node.get(name), x.dtype)) if node.has(name) else None for name in ("min", "max"))
@@ -202,32 +204,32 @@ def clip(on: Lowering, node: OnnxNode, x: Value, low: Value | None = None, high:
     return on.pointwise(assigned("y0", limited(low is not None, high is not None)), [x, *limits])
 
 
-def _is_no_limit(limit: Value) -> bool:
+def _is_no_limit(limit: OnnxValue) -> bool:
     return limit.array is not None and is_real(limit) and math.isinf(float(limit.array.reshape(-1)[0]))
 
 
 @operator("Gelu")
-def gelu(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def gelu(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower the Gaussian error linear unit."""
     return on.pointwise(of_one("gelu_tanh" if node.get("approximate", "none") == "tanh" else "gelu_erf"), [x])
 
 
 @operator("Where")
-def where(on: Lowering, node: OnnxNode, condition: Value, a: Value, b: Value) -> Value:
+def where(on: ModelBuilder, node: OnnxNode, condition: OnnxValue, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower a choice between two tensors."""
     return on.pointwise(SELECTION, [condition, a, b], a.dtype, on.widest([a, b]))
 
 
 @operator("Identity")
-def identity(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def identity(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Return the same value."""
     return x
 
 
 @operator("Dropout")
 def dropout(
-    on: Lowering, node: OnnxNode, x: Value, ratio: Value | None = None, training: Value | None = None
-) -> tuple[Value | None, ...]:
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, ratio: OnnxValue | None = None, training: OnnxValue | None = None
+) -> tuple[OnnxValue | None, ...]:
     """Lower dropout for inference, which changes nothing."""
     if training is not None:
         node.expect(training.array is not None, "a training_mode that is no constant")
@@ -239,13 +241,13 @@ def dropout(
 
 
 @operator("Cast", "CastLike")
-def cast(on: Lowering, node: OnnxNode, x: Value, like: Value | None = None) -> Value:
+def cast(on: ModelBuilder, node: OnnxNode, x: OnnxValue, like: OnnxValue | None = None) -> OnnxValue:
     """Lower a conversion: to real numbers, whole numbers or truth values."""
     target = like.dtype if like is not None else helper.tensor_dtype_to_np_dtype(node.get("to")).name
     return converted(on, node, x, target)
 
 
-def converted(on: Lowering, node: OnnxNode, x: Value, target: str) -> Value:
+def converted(on: ModelBuilder, node: OnnxNode, x: OnnxValue, target: str) -> OnnxValue:
     """Return a value in another of ONNX's types."""
     node.expect(target in DTYPES, f"type {target}")
     if target == x.dtype:

@@ -8,21 +8,21 @@ import numpy as np
 
 from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.pointwise import Reduction
-from clgraft.plugins.onnx.lowering import IndexCheck, Lowering
+from clgraft.plugins.onnx.lowering import IndexCheck, ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, sliced
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 BEYOND = "1e18"  # an index outside of every axis, also where it is part of a sum
 COMBINED = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
-def expect_inside(on: Lowering, node: OnnxNode, index: Value, sizes: tuple[int, ...], low: bool = True) -> None:
+def expect_inside(on: ModelBuilder, node: OnnxNode, index: OnnxValue, sizes: tuple[int, ...], low: bool = True) -> None:
     """Refuse indices out of range: now if they are known, or in every run if they are an input of the model.
 
     Parameters
     ----------
-    index : Value
+    index : OnnxValue
         With more than one size its last axis holds an index for each.
     sizes : tuple of int
         Of the axes.
@@ -39,8 +39,14 @@ def expect_inside(on: Lowering, node: OnnxNode, index: Value, sizes: tuple[int, 
 
 
 def gathered(
-    on: Lowering, x: Value, index: Value, axis: int, shape: tuple[int, ...], count: int, sharing: str = "shared"
-) -> Value:
+    on: ModelBuilder,
+    x: OnnxValue,
+    index: OnnxValue,
+    axis: int,
+    shape: tuple[int, ...],
+    count: int,
+    sharing: str = "shared",
+) -> OnnxValue:
     """Return elements of an axis by their index, in a shape."""
     if not math.prod(shape):
         return known(np.zeros(shape, x.dtype))
@@ -52,7 +58,7 @@ def gathered(
 
 
 @operator("Gather")
-def gather(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value:
+def gather(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue) -> OnnxValue:
     """Lower slices of an axis by their index."""
     axis = axis_of(node.get("axis", 0), x.ndim)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -65,7 +71,7 @@ def gather(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value:
 
 
 @operator("GatherElements")
-def gather_elements(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value:
+def gather_elements(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue) -> OnnxValue:
     """Lower elements by an index of their own."""
     axis = axis_of(node.get("axis", 0), x.ndim)
     if x.ndim != index.ndim:
@@ -76,7 +82,7 @@ def gather_elements(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Val
     return gathered(on, x, index, axis, index.shape, index.shape[axis], "elements")
 
 
-def flat_index(on: Lowering, node: OnnxNode, index: Value, sizes: tuple[int, ...]) -> Value:
+def flat_index(on: ModelBuilder, node: OnnxNode, index: OnnxValue, sizes: tuple[int, ...]) -> OnnxValue:
     """Return one index for the tuples on the last axis, into an array of some sizes; from the front."""
     if len(sizes) != index.shape[-1]:
         raise ValueError(f"index of shape {index.shape} for axes {sizes}")
@@ -95,7 +101,7 @@ def flat_index(on: Lowering, node: OnnxNode, index: Value, sizes: tuple[int, ...
 
 
 @operator("GatherND")
-def gather_slices(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value:
+def gather_slices(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue) -> OnnxValue:
     """Lower slices by tuples of indices."""
     batches, depth = int(node.get("batch_dims", 0)), index.shape[-1]
     sizes = x.shape[batches : batches + depth]
@@ -108,7 +114,7 @@ def gather_slices(on: Lowering, node: OnnxNode, x: Value, index: Value) -> Value
 
 
 @operator("ScatterND")
-def scatter_slices(on: Lowering, node: OnnxNode, x: Value, index: Value, updates: Value) -> Value:
+def scatter_slices(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue, updates: OnnxValue) -> OnnxValue:
     """Lower slices that take in updates, by tuples of indices."""
     depth, carrier = index.shape[-1], on.carrier(x)
     if not updates.size:
@@ -128,7 +134,7 @@ def scatter_slices(on: Lowering, node: OnnxNode, x: Value, index: Value, updates
 
 
 @operator("ScatterElements", "Scatter")
-def scatter_elements(on: Lowering, node: OnnxNode, x: Value, index: Value, updates: Value) -> Value:
+def scatter_elements(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue, updates: OnnxValue) -> OnnxValue:
     """Lower elements that take in updates, by an index of their own."""
     axis, carrier = axis_of(node.get("axis", 0), x.ndim), on.carrier(x)
     if not updates.size:
@@ -160,7 +166,7 @@ def scatter_elements(on: Lowering, node: OnnxNode, x: Value, index: Value, updat
 
 
 @operator("OneHot")
-def one_hot(on: Lowering, node: OnnxNode, index: Value, depth: Value, values: Value) -> Value:
+def one_hot(on: ModelBuilder, node: OnnxNode, index: OnnxValue, depth: OnnxValue, values: OnnxValue) -> OnnxValue:
     """Lower vectors that hold one value at their index, and another one elsewhere."""
     count = int(on.number(depth))
     on.make_room(8 * count)
@@ -174,7 +180,7 @@ def one_hot(on: Lowering, node: OnnxNode, index: Value, depth: Value, values: Va
 
 
 @operator("Compress")
-def compress(on: Lowering, node: OnnxNode, x: Value, condition: Value) -> Value:
+def compress(on: ModelBuilder, node: OnnxNode, x: OnnxValue, condition: OnnxValue) -> OnnxValue:
     """Lower the slices for which a condition holds, which has to be known."""
     axis = node.get("axis")
     if axis is None:
@@ -186,7 +192,7 @@ def compress(on: Lowering, node: OnnxNode, x: Value, condition: Value) -> Value:
 
 
 @operator("ReverseSequence")
-def reverse_sequence(on: Lowering, node: OnnxNode, x: Value, lengths: Value) -> Value:
+def reverse_sequence(on: ModelBuilder, node: OnnxNode, x: OnnxValue, lengths: OnnxValue) -> OnnxValue:
     """Lower the first elements of each row in reversed order."""
     batch_axis, time_axis = int(node.get("batch_axis", 1)), int(node.get("time_axis", 0))
     times = x.shape[time_axis]
@@ -202,7 +208,9 @@ def reverse_sequence(on: Lowering, node: OnnxNode, x: Value, lengths: Value) -> 
 
 
 @operator("MaxUnpool")
-def unpool(on: Lowering, node: OnnxNode, x: Value, index: Value, size: Value | None = None) -> Value:
+def unpool(
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue, size: OnnxValue | None = None
+) -> OnnxValue:
     """Lower elements that return to their places in a larger tensor of zeros."""
     ndim = x.ndim - 2
     kernel, strides = node.get("kernel_shape"), node.get("strides", [1] * ndim)
@@ -222,7 +230,7 @@ def unpool(on: Lowering, node: OnnxNode, x: Value, index: Value, size: Value | N
 
 
 @operator("Col2Im")
-def columns_to_image(on: Lowering, node: OnnxNode, x: Value, image: Value, block: Value) -> Value:
+def columns_to_image(on: ModelBuilder, node: OnnxNode, x: OnnxValue, image: OnnxValue, block: OnnxValue) -> OnnxValue:
     """Lower windows whose elements are added up at their pixels."""
     sizes, kernel = on.numbers(image), on.numbers(block)
     ndim = len(sizes)

@@ -6,19 +6,19 @@ import math
 
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.matmul import MatMulProblem
-from clgraft.plugins.onnx.lowering import Lowering, broadcast
+from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.reductions import kept_shape, reduced
 from clgraft.plugins.onnx.operators.shapes import expanded
-from clgraft.plugins.onnx.values import Value
+from clgraft.plugins.onnx.values import OnnxValue
 
 
-def product(on: Lowering, a: Value, b: Value, transposed_b: bool = False) -> Value:
+def product(on: ModelBuilder, a: OnnxValue, b: OnnxValue, transposed_b: bool = False) -> OnnxValue:
     """Return the matrix product of values by NumPy's rules for more than two axes.
 
     Parameters
     ----------
-    a, b : Value
+    a, b : OnnxValue
         Of at least two axes.
     transposed_b : bool
         Whether the last two axes of b are swapped.
@@ -41,7 +41,7 @@ def product(on: Lowering, a: Value, b: Value, transposed_b: bool = False) -> Val
 
 
 @operator("MatMul")
-def matrix_product(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
+def matrix_product(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower a matrix product; vectors are matrices of one row or column."""
     wide_a = on.reshaped(a, (1, *a.shape)) if a.ndim == 1 else a
     wide_b = on.reshaped(b, (*b.shape, 1)) if b.ndim == 1 else b
@@ -55,7 +55,7 @@ def matrix_product(on: Lowering, node: OnnxNode, a: Value, b: Value) -> Value:
 
 
 @operator("Gemm")
-def gemm(on: Lowering, node: OnnxNode, a: Value, b: Value, c: Value | None = None) -> Value:
+def gemm(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue, c: OnnxValue | None = None) -> OnnxValue:
     """Lower alpha a b + beta c; the usual form is a dense layer."""
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     a = on.transposed(a, (1, 0)) if node.get("transA", 0) else a
@@ -76,7 +76,7 @@ def gemm(on: Lowering, node: OnnxNode, a: Value, b: Value, c: Value | None = Non
 
 
 @operator("Einsum")
-def einsum(on: Lowering, node: OnnxNode, *values: Value) -> Value:
+def einsum(on: ModelBuilder, node: OnnxNode, *values: OnnxValue) -> OnnxValue:
     """Lower a sum of products over named axes: operands are joined two by two, by matrix products."""
     text = node.get("equation").replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -113,8 +113,8 @@ def _letters(term: str, ndim: int) -> list[str]:
 
 
 def _contracted(
-    on: Lowering, a: Value, a_names: list[str], b: Value, b_names: list[str], later: set[str]
-) -> tuple[Value, list[str]]:
+    on: ModelBuilder, a: OnnxValue, a_names: list[str], b: OnnxValue, b_names: list[str], later: set[str]
+) -> tuple[OnnxValue, list[str]]:
     """Return the product of two values, summed over the names that nothing else has."""
     common = [name for name in a_names if name in b_names]
     batch = [name for name in common if name in later]

@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 
 from clgraft.core.nn import norms
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of
-from clgraft.plugins.onnx.values import Value
+from clgraft.plugins.onnx.values import OnnxValue
 
 
 @operator("BatchNormalization")
 def batch_norm(
-    on: Lowering, node: OnnxNode, x: Value, gamma: Value, beta: Value, mean: Value, var: Value
-) -> Value | tuple[Value, ...]:
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxValue, beta: OnnxValue, mean: OnnxValue, var: OnnxValue
+) -> OnnxValue | tuple[OnnxValue, ...]:
     """Lower a batch norm with given statistics, or with the batch's."""
     node.expect(bool(node.get("spatial", 1)), "spatial 0")
     eps, carrier = float(node.get("epsilon", 1e-5)), on.carrier(x)
@@ -35,13 +35,13 @@ def batch_norm(
 
 
 def by_moments(
-    on: Lowering,
-    x: Value,
+    on: ModelBuilder,
+    x: OnnxValue,
     axes: Sequence[int],
     eps: float,
-    gamma: Value | None = None,
-    beta: Value | None = None,
-) -> tuple[Value, Value, Value]:
+    gamma: OnnxValue | None = None,
+    beta: OnnxValue | None = None,
+) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Return a norm by mean and variance over some axes, the mean, and 1 / deviation."""
     build, carrier = on.build, on.carrier(x)
     affine = (None if value is None else on.given(value, carrier) for value in (gamma, beta))
@@ -53,8 +53,8 @@ def by_moments(
 
 @operator("LayerNormalization")
 def layer_norm(
-    on: Lowering, node: OnnxNode, x: Value, gamma: Value, beta: Value | None = None
-) -> tuple[Value | None, ...]:
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxValue, beta: OnnxValue | None = None
+) -> tuple[OnnxValue | None, ...]:
     """Lower a layer norm over the last axes, from one on."""
     axes = range(axis_of(node.get("axis", -1), x.ndim), x.ndim)
     y, mean, inverse = by_moments(on, x, axes, float(node.get("epsilon", 1e-5)), gamma, beta)
@@ -63,7 +63,7 @@ def layer_norm(
 
 
 @operator("InstanceNormalization")
-def instance_norm(on: Lowering, node: OnnxNode, x: Value, gamma: Value, beta: Value) -> Value:
+def instance_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxValue, beta: OnnxValue) -> OnnxValue:
     """Lower an instance norm over the pixels of each channel."""
     along = (x.shape[1], *(1,) * (x.ndim - 2))
     scale, shift = on.reshaped(gamma, along), on.reshaped(beta, along)
@@ -71,7 +71,7 @@ def instance_norm(on: Lowering, node: OnnxNode, x: Value, gamma: Value, beta: Va
 
 
 @operator("GroupNormalization")
-def group_norm(on: Lowering, node: OnnxNode, x: Value, gamma: Value, beta: Value) -> Value:
+def group_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxValue, beta: OnnxValue) -> OnnxValue:
     """Lower a group norm; scale and bias are per channel, up to opset 20 per group."""
     groups = int(node.get("num_groups"))
     n, c, pixels = x.shape[0], x.shape[1], math.prod(x.shape[2:])
@@ -82,14 +82,14 @@ def group_norm(on: Lowering, node: OnnxNode, x: Value, gamma: Value, beta: Value
 
 
 @operator("MeanVarianceNormalization")
-def moment_norm(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def moment_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a norm by mean and variance over some axes."""
     axes = sorted(axis_of(axis, x.ndim) for axis in node.get("axes", [0, 2, 3]))
     return by_moments(on, x, axes, 1e-9)[0]
 
 
 @operator("RMSNormalization")
-def mean_square_norm(on: Lowering, node: OnnxNode, x: Value, gamma: Value) -> Value:
+def mean_square_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxValue) -> OnnxValue:
     """Lower a norm by the root of the mean square over the last axes."""
     axes, eps = range(axis_of(node.get("axis", -1), x.ndim), x.ndim), float(node.get("epsilon", 1e-5))
     wide = on.widest([x, gamma])
@@ -97,14 +97,14 @@ def mean_square_norm(on: Lowering, node: OnnxNode, x: Value, gamma: Value) -> Va
 
 
 @operator("LpNormalization")
-def length_norm(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def length_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower vectors of length 1 along an axis, by absolute values or Euclid; a vector of zeros stays."""
     axis = axis_of(node.get("axis", -1), x.ndim)
     return on.taken(norms.unit_length(on.build, on.given(x), {axis}, absolute=node.get("p", 2) != 2), x.dtype)
 
 
 @operator("LRN")
-def local_response_norm(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def local_response_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower local response normalisation across channels."""
     size = int(node.get("size"))
     node.expect(size % 2 == 1, f"size {size}")

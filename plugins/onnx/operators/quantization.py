@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import helper
 
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.reductions import reduced
 from clgraft.plugins.onnx.operators.shapes import axis_of, repeated, sliced
 from clgraft.plugins.onnx.operators.windows import convolution
-from clgraft.plugins.onnx.values import Value
+from clgraft.plugins.onnx.values import OnnxValue
 
 BYTES = ("int8", "uint8", "int16", "uint16")
 
 
-def along(on: Lowering, node: OnnxNode, x: Value, value: Value) -> Value:
+def along(on: ModelBuilder, node: OnnxNode, x: OnnxValue, value: OnnxValue) -> OnnxValue:
     """Return a scale or a zero point in a shape that broadcasts to x: one, one per channel, or one per block."""
     if value.size == 1:
         return on.reshaped(value, (1,) * x.ndim)
@@ -31,7 +31,7 @@ def along(on: Lowering, node: OnnxNode, x: Value, value: Value) -> Value:
     return sliced(on, wide, [0] * x.ndim, x.shape)
 
 
-def quantized(on: Lowering, x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
+def quantized(on: ModelBuilder, x: OnnxValue, scale: OnnxValue, zero: OnnxValue | None, dtype: str) -> OnnxValue:
     """Return the nearest whole numbers of x / scale + zero, halves to the even one, within a type's range."""
     low, high = _ends(dtype)
     text = f"clamp(rint(x0 / x1){' + x2' if zero is not None else ''}, {low!r}, {high!r})"
@@ -40,7 +40,9 @@ def quantized(on: Lowering, x: Value, scale: Value, zero: Value | None, dtype: s
 
 
 @operator("QuantizeLinear")
-def quantize(on: Lowering, node: OnnxNode, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def quantize(
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, scale: OnnxValue, zero: OnnxValue | None = None
+) -> OnnxValue:
     """Lower quantization."""
     code = node.get("output_dtype", 0)
     dtype = zero.dtype if zero is not None else helper.tensor_dtype_to_np_dtype(code).name if code else "uint8"
@@ -50,7 +52,9 @@ def quantize(on: Lowering, node: OnnxNode, x: Value, scale: Value, zero: Value |
 
 
 @operator("DequantizeLinear")
-def dequantize(on: Lowering, node: OnnxNode, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def dequantize(
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, scale: OnnxValue, zero: OnnxValue | None = None
+) -> OnnxValue:
     """Lower (x - zero) scale."""
     code = node.get("output_dtype", 0)
     dtype = helper.tensor_dtype_to_np_dtype(code).name if code else scale.dtype
@@ -60,7 +64,7 @@ def dequantize(on: Lowering, node: OnnxNode, x: Value, scale: Value, zero: Value
     return on.pointwise("(x0 - x1) * x2", [x, along(on, node, x, zero), wide], dtype, on.widest([x, wide]))
 
 
-def centred(on: Lowering, x: Value, zero: Value | None, shape: Sequence[int] = ()) -> Value:
+def centred(on: ModelBuilder, x: OnnxValue, zero: OnnxValue | None, shape: Sequence[int] = ()) -> OnnxValue:
     """Return x - zero as float32; `shape` is the zero point's, where it is no single number."""
     if zero is None:
         return on.made(on.tensor(x, "float32"), x.shape, "float32")
@@ -70,14 +74,21 @@ def centred(on: Lowering, x: Value, zero: Value | None, shape: Sequence[int] = (
 
 @operator("MatMulInteger")
 def matmul_integer(
-    on: Lowering, node: OnnxNode, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
-) -> Value:
+    on: ModelBuilder,
+    node: OnnxNode,
+    a: OnnxValue,
+    b: OnnxValue,
+    a_zero: OnnxValue | None = None,
+    b_zero: OnnxValue | None = None,
+) -> OnnxValue:
     """Lower a product of bytes: sums below 2^24 are exact."""
     y = product(on, *_operands(on, a, a_zero, b, b_zero))
     return on.made(on.tensor(y), y.shape, "int32", "float32")
 
 
-def _operands(on: Lowering, a: Value, a_zero: Value | None, b: Value, b_zero: Value | None) -> tuple[Value, Value]:
+def _operands(
+    on: ModelBuilder, a: OnnxValue, a_zero: OnnxValue | None, b: OnnxValue, b_zero: OnnxValue | None
+) -> tuple[OnnxValue, OnnxValue]:
     rows = (*a.shape[:-2], a.shape[-2], 1) if a_zero is not None and a_zero.ndim > 1 else (a.shape[-2], 1)
     columns = (*b.shape[:-2], 1, b.shape[-1]) if b_zero is not None and b_zero.ndim > 1 else (1, b.shape[-1])
     return centred(on, a, a_zero, rows), centred(on, b, b_zero, columns)
@@ -85,17 +96,17 @@ def _operands(on: Lowering, a: Value, a_zero: Value | None, b: Value, b_zero: Va
 
 @operator("QLinearMatMul")
 def quantized_product(
-    on: Lowering,
+    on: ModelBuilder,
     node: OnnxNode,
-    a: Value,
-    a_scale: Value,
-    a_zero: Value,
-    b: Value,
-    b_scale: Value,
-    b_zero: Value,
-    y_scale: Value,
-    y_zero: Value,
-) -> Value:
+    a: OnnxValue,
+    a_scale: OnnxValue,
+    a_zero: OnnxValue,
+    b: OnnxValue,
+    b_scale: OnnxValue,
+    b_zero: OnnxValue,
+    y_scale: OnnxValue,
+    y_zero: OnnxValue,
+) -> OnnxValue:
     """Lower a product of quantized matrices."""
     node.expect(y_zero.dtype in BYTES, f"type {y_zero.dtype}")
     y = product(on, *_operands(on, a, a_zero, b, b_zero))
@@ -112,8 +123,13 @@ def _ends(dtype: str) -> tuple[float, float]:
 
 @operator("ConvInteger")
 def convolution_integer(
-    on: Lowering, node: OnnxNode, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None
-) -> Value:
+    on: ModelBuilder,
+    node: OnnxNode,
+    x: OnnxValue,
+    w: OnnxValue,
+    x_zero: OnnxValue | None = None,
+    w_zero: OnnxValue | None = None,
+) -> OnnxValue:
     """Lower a convolution of bytes: sums below 2^24 are exact."""
     wide = (w.shape[0], *(1,) * (w.ndim - 1))
     y = convolution(on, node, centred(on, x, x_zero), centred(on, w, w_zero, wide))
@@ -122,18 +138,18 @@ def convolution_integer(
 
 @operator("QLinearConv")
 def quantized_convolution(
-    on: Lowering,
+    on: ModelBuilder,
     node: OnnxNode,
-    x: Value,
-    x_scale: Value,
-    x_zero: Value,
-    w: Value,
-    w_scale: Value,
-    w_zero: Value,
-    y_scale: Value,
-    y_zero: Value,
-    b: Value | None = None,
-) -> Value:
+    x: OnnxValue,
+    x_scale: OnnxValue,
+    x_zero: OnnxValue,
+    w: OnnxValue,
+    w_scale: OnnxValue,
+    w_zero: OnnxValue,
+    y_scale: OnnxValue,
+    y_zero: OnnxValue,
+    b: OnnxValue | None = None,
+) -> OnnxValue:
     """Lower a convolution of quantized tensors."""
     node.expect(y_zero.dtype in BYTES, f"type {y_zero.dtype}")
     bias = None if b is None else on.made(on.tensor(b, "float32"), b.shape, "float32")
@@ -147,7 +163,7 @@ def quantized_convolution(
 
 
 @operator("DynamicQuantizeLinear")
-def quantize_dynamically(on: Lowering, node: OnnxNode, x: Value) -> tuple[Value, Value, Value]:
+def quantize_dynamically(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Lower quantization to bytes whose scale follows from the extrema."""
     axes = set(range(x.ndim))
     low, high = (on.reshaped(reduced(on, x, axes, "x0", fold), ()) for fold in ("min", "max"))

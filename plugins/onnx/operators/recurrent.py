@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY, of_one
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import joined, sliced
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 EXTRA = {
@@ -45,17 +45,17 @@ def activation(node: OnnxNode, number: int) -> Callable[[str], str]:
 
 @operator("RNN", "GRU", "LSTM")
 def recurrent(
-    on: Lowering,
+    on: ModelBuilder,
     node: OnnxNode,
-    x: Value,
-    w: Value,
-    r: Value,
-    b: Value | None = None,
-    lengths: Value | None = None,
-    h: Value | None = None,
-    c: Value | None = None,
-    p: Value | None = None,
-) -> list[Value | None]:
+    x: OnnxValue,
+    w: OnnxValue,
+    r: OnnxValue,
+    b: OnnxValue | None = None,
+    lengths: OnnxValue | None = None,
+    h: OnnxValue | None = None,
+    c: OnnxValue | None = None,
+    p: OnnxValue | None = None,
+) -> list[OnnxValue | None]:
     """Lower a recurrent layer, in one direction or in both."""
     if node.get("layout", 0):
         x = on.transposed(x, (1, 0, 2))
@@ -66,13 +66,13 @@ def recurrent(
         node.expect(set(on.numbers(lengths)) <= {steps}, "sequences of different lengths")
     direction = node.get("direction", "forward")
     on.budget.spend("turns", steps * w.shape[0], node)
-    found: list[tuple[Value, Value, Value | None]] = []
+    found: list[tuple[OnnxValue, OnnxValue, OnnxValue | None]] = []
     for way in range(w.shape[0]):
         parts = [_part(on, value, way) for value in (w, r, b, h, c, p)]
         found.append(_one_way(on, node, x, parts, way, direction == "reverse" or way == 1))
     ys = [on.reshaped(one[0], (steps, 1, batch, r.shape[-1])) for one in found]
     y = joined(on, ys, 1)
-    finals: list[Value | None] = []
+    finals: list[OnnxValue | None] = []
     for last in ([one[1] for one in found], [one[2] for one in found]):
         some = [value for value in last if value is not None]
         finals.append(joined(on, [on.reshaped(v, (1, *v.shape)) for v in some], 0) if some else None)
@@ -82,7 +82,7 @@ def recurrent(
     return [y, *finals]
 
 
-def _part(on: Lowering, value: Value | None, way: int) -> Value | None:
+def _part(on: ModelBuilder, value: OnnxValue | None, way: int) -> OnnxValue | None:
     """Return a direction's share of a parameter."""
     if value is None:
         return None
@@ -91,8 +91,8 @@ def _part(on: Lowering, value: Value | None, way: int) -> Value | None:
 
 
 def _one_way(
-    on: Lowering, node: OnnxNode, x: Value, parts: Sequence[Value | None], way: int, backward: bool
-) -> tuple[Value, Value, Value | None]:
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, parts: Sequence[OnnxValue | None], way: int, backward: bool
+) -> tuple[OnnxValue, OnnxValue, OnnxValue | None]:
     """Return the states of all steps, the last state, and an LSTM's last cell."""
     w, r, b, h, c, p = parts
     assert w is not None and r is not None
@@ -115,21 +115,27 @@ def _one_way(
     return whole, state, memory if node.operator == "LSTM" else None
 
 
-def _gate(on: Lowering, value: Value, number: int, size: int) -> Value:
+def _gate(on: ModelBuilder, value: OnnxValue, number: int, size: int) -> OnnxValue:
     """Return one gate's columns, or its share of a bias."""
     begin = [*(0 for _ in value.shape[:-1]), number * size]
     return sliced(on, value, begin, (*value.shape[:-1], size))
 
 
-Cell = Callable[[Value, Value, Value], "tuple[Value, Value]"]
+Cell = Callable[[OnnxValue, OnnxValue, OnnxValue], "tuple[OnnxValue, OnnxValue]"]
 
 
 def _rnn(
-    on: Lowering, node: OnnxNode, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+    on: ModelBuilder,
+    node: OnnxNode,
+    way: int,
+    biases: tuple[OnnxValue, OnnxValue],
+    r: OnnxValue,
+    p: OnnxValue | None,
+    size: int,
 ) -> Cell:
     f = activation(node, way)
 
-    def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
+    def cell(now: OnnxValue, state: OnnxValue, memory: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
         fed = product(on, state, r, True)
         return on.pointwise(f("x0 + x1 + x2 + x3"), [now, fed, *biases]), memory
 
@@ -137,14 +143,20 @@ def _rnn(
 
 
 def _gru(
-    on: Lowering, node: OnnxNode, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+    on: ModelBuilder,
+    node: OnnxNode,
+    way: int,
+    biases: tuple[OnnxValue, OnnxValue],
+    r: OnnxValue,
+    p: OnnxValue | None,
+    size: int,
 ) -> Cell:
     f, g = activation(node, 2 * way), activation(node, 2 * way + 1)
     after = bool(node.get("linear_before_reset", 0))
     rows = [sliced(on, r, [i * size, 0], [size, size]) for i in range(3)]
     biased = [[_gate(on, b, i, size) for b in biases] for i in range(3)]
 
-    def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
+    def cell(now: OnnxValue, state: OnnxValue, memory: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
         z, reset = (
             on.pointwise(
                 f("x0 + x1 + x2 + x3"), [_gate(on, now, i, size), product(on, state, rows[i], True), *biased[i]]
@@ -164,13 +176,19 @@ def _gru(
 
 
 def _lstm(
-    on: Lowering, node: OnnxNode, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+    on: ModelBuilder,
+    node: OnnxNode,
+    way: int,
+    biases: tuple[OnnxValue, OnnxValue],
+    r: OnnxValue,
+    p: OnnxValue | None,
+    size: int,
 ) -> Cell:
     f, g, h = (activation(node, 3 * way + i) for i in range(3))
     node.expect(not node.get("input_forget", 0), "input_forget")
     peeps = [_gate(on, p, i, size) if p is not None else known(np.zeros(size, r.dtype)) for i in range(3)]
 
-    def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
+    def cell(now: OnnxValue, state: OnnxValue, memory: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
         sums = on.pointwise("x0 + x1 + x2 + x3", [now, product(on, state, r, True), *biases])
         i, o, forget, c = (_gate(on, sums, n, size) for n in range(4))
         kept = f"({f('x1 + x4 * x3')}) * x3 + ({f('x0 + x5 * x3')}) * ({g('x2')})"

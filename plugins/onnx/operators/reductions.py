@@ -10,10 +10,10 @@ from clgraft.core.nn import softmax as nn
 from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.ordering import TopKProblem
 from clgraft.core.operators.pointwise import Reduction
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, listed
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 # operator -> expression of an element, the fold, and what becomes of its result
 REDUCTIONS = {
@@ -34,7 +34,7 @@ def kept_shape(shape: tuple[int, ...], axes: set[int], keep: bool) -> tuple[int,
     return tuple(1 if a in axes else size for a, size in enumerate(shape) if keep or a not in axes)
 
 
-def reduced_axes(on: Lowering, node: OnnxNode, x: Value, axes: Value | None) -> set[int] | None:
+def reduced_axes(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | None) -> set[int] | None:
     """Return the axes of a reduction; None if nothing is reduced."""
     given = listed(on, node, axes, "axes")
     if not given:
@@ -42,7 +42,7 @@ def reduced_axes(on: Lowering, node: OnnxNode, x: Value, axes: Value | None) -> 
     return {axis_of(axis, x.ndim) for axis in given}
 
 
-def reduced(on: Lowering, x: Value, axes: set[int], text: str, fold: str) -> Value:
+def reduced(on: ModelBuilder, x: OnnxValue, axes: set[int], text: str, fold: str) -> OnnxValue:
     """Return an expression of the elements, folded over axes that stay as 1."""
     shape = kept_shape(x.shape, axes, True)
     if shape == x.shape:
@@ -51,7 +51,7 @@ def reduced(on: Lowering, x: Value, axes: set[int], text: str, fold: str) -> Val
 
 
 @operator(*REDUCTIONS, "ReduceLogSumExp")
-def reduction(on: Lowering, node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
+def reduction(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | None = None) -> OnnxValue:
     """Lower a reduction."""
     text, fold, after = REDUCTIONS.get(node.operator, ("", "", ""))
     gone = reduced_axes(on, node, x, axes)
@@ -80,7 +80,7 @@ def reduction(on: Lowering, node: OnnxNode, x: Value, axes: Value | None = None)
     return on.reshaped(y, final)
 
 
-def _of_nothing(node: OnnxNode, x: Value, shape: tuple[int, ...]) -> np.ndarray:
+def _of_nothing(node: OnnxNode, x: OnnxValue, shape: tuple[int, ...]) -> np.ndarray:
     """Return the result of a reduction without elements."""
     low = -np.inf if x.is_real else (np.iinfo(x.dtype).min if x.dtype != "bool" else 0)
     high = np.inf if x.is_real else (np.iinfo(x.dtype).max if x.dtype != "bool" else 1)
@@ -90,7 +90,7 @@ def _of_nothing(node: OnnxNode, x: Value, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @operator("Softmax", "LogSoftmax", "Hardmax")
-def softmax(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def softmax(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a softmax: of one axis, or up to opset 12 of all axes from one on."""
     old = node.opset < 13
     axis = axis_of(node.get("axis", 1 if old else -1), x.ndim)
@@ -108,7 +108,7 @@ def softmax(on: Lowering, node: OnnxNode, x: Value) -> Value:
 
 
 @operator("ArgMax", "ArgMin")
-def place_of_extremum(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def place_of_extremum(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower the index of the greatest or smallest element of an axis."""
     axis = axis_of(node.get("axis", 0), x.ndim)
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
@@ -120,7 +120,7 @@ def place_of_extremum(on: Lowering, node: OnnxNode, x: Value) -> Value:
 
 
 @operator("TopK")
-def top_k(on: Lowering, node: OnnxNode, x: Value, k: Value | None = None) -> tuple[Value, ...]:
+def top_k(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None = None) -> tuple[OnnxValue, ...]:
     """Lower the greatest or smallest elements of an axis, with their indices."""
     axis = axis_of(node.get("axis", -1), x.ndim)
     count = int(on.number(k) if k is not None else node.get("k"))
@@ -134,7 +134,7 @@ def top_k(on: Lowering, node: OnnxNode, x: Value, k: Value | None = None) -> tup
 
 
 @operator("CumSum", "CumProd")
-def cumulative(on: Lowering, node: OnnxNode, x: Value, axis: Value) -> Value:
+def cumulative(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axis: OnnxValue) -> OnnxValue:
     """Lower cumulative sums or products."""
     along = axis_of(int(on.number(axis)), x.ndim)
     outer, inner = math.prod(x.shape[:along]), math.prod(x.shape[along + 1 :])

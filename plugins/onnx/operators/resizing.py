@@ -10,10 +10,10 @@ import numpy as np
 from clgraft.core.nn import resizing as nn
 from clgraft.core.operators.resampling import ResampleProblem
 from clgraft.core.operators.resampling.filters import Resampling
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 COORDINATES = {
     "half_pixel": "half_pixel",
@@ -32,7 +32,7 @@ ROUNDINGS = {
 
 
 @operator("Upsample")
-def upsample(on: Lowering, node: OnnxNode, x: Value, scales: Value | None = None) -> Value:
+def upsample(on: ModelBuilder, node: OnnxNode, x: OnnxValue, scales: OnnxValue | None = None) -> OnnxValue:
     """Lower the resize of opset 9."""
     factors = on.host(scales).tolist() if scales is not None else node.get("scales")
     sizes = [math.floor(size * factor) for size, factor in zip(x.shape, factors)]
@@ -45,13 +45,13 @@ def upsample(on: Lowering, node: OnnxNode, x: Value, scales: Value | None = None
 
 @operator("Resize")
 def resize(
-    on: Lowering,
+    on: ModelBuilder,
     node: OnnxNode,
-    x: Value,
-    roi: Value | None = None,
-    scales: Value | None = None,
-    sizes: Value | None = None,
-) -> Value:
+    x: OnnxValue,
+    roi: OnnxValue | None = None,
+    scales: OnnxValue | None = None,
+    sizes: OnnxValue | None = None,
+) -> OnnxValue:
     """Lower a resize of any axes; up to opset 10 by scales alone."""
     old = node.opset < 11
     if old:
@@ -97,7 +97,7 @@ def resize(
 
 
 def _sizes(
-    on: Lowering, node: OnnxNode, x: Value, axes: Sequence[int], sizes: Sequence[int]
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: Sequence[int], sizes: Sequence[int]
 ) -> tuple[list[int], list[float]]:
     """Return the sizes and scales of some axes, with one scale for all where the aspect ratio is kept."""
     factors = [size / x.shape[axis] for size, axis in zip(sizes, axes)]
@@ -109,7 +109,7 @@ def _sizes(
     return [math.floor(factor * x.shape[axis] + 0.5) for axis in axes], [factor] * len(axes)
 
 
-def resampled(on: Lowering, x: Value, filters: Sequence[Resampling]) -> Value:
+def resampled(on: ModelBuilder, x: OnnxValue, filters: Sequence[Resampling]) -> OnnxValue:
     """Return a value with its axes resampled: by one problem for images, or axis by axis."""
     for one in filters:
         taps = 4 / min(one.scale, 1.0) + 4 if one.antialias else 4
@@ -151,7 +151,7 @@ def _way(one: Resampling) -> tuple[str, str, str] | None:
     return (one.method, one.coordinates, one.rounding) if whole and plain and known_places else None
 
 
-def _extrapolated(on: Lowering, y: Value, filters: Sequence[Resampling], value: float) -> Value:
+def _extrapolated(on: ModelBuilder, y: OnnxValue, filters: Sequence[Resampling], value: float) -> OnnxValue:
     """Return a value with another one where it lies beyond the ends."""
     inside = np.ones((1,) * y.ndim, np.float32)
     for axis, one in enumerate(filters):

@@ -9,10 +9,10 @@ import numpy as np
 
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem
 from clgraft.core.problem import ceil_div
-from clgraft.plugins.onnx.lowering import Lowering, broadcast
+from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.windows import padded
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 
 def axis_of(axis: int, ndim: int) -> int:
@@ -22,7 +22,7 @@ def axis_of(axis: int, ndim: int) -> int:
     return axis % max(ndim, 1)
 
 
-def listed(on: Lowering, node: OnnxNode, value: Value | None, name: str) -> list[int] | None:
+def listed(on: ModelBuilder, node: OnnxNode, value: OnnxValue | None, name: str) -> list[int] | None:
     """Return whole numbers that are an attribute in older opsets and an input in newer ones."""
     if value is not None:
         return on.numbers(value)
@@ -31,7 +31,7 @@ def listed(on: Lowering, node: OnnxNode, value: Value | None, name: str) -> list
 
 
 @operator("Constant", "ConstantOfShape", "Range", "EyeLike", "NonZero", "Unique", "Shape", "Size")
-def folded(on: Lowering, node: OnnxNode, *values: Value | None) -> list[Value]:
+def folded(on: ModelBuilder, node: OnnxNode, *values: OnnxValue | None) -> list[OnnxValue]:
     """Fold a node on the host, whose inputs have to be known for that."""
     if node.operator == "EyeLike" and values[0] is not None:
         values = (known(np.zeros(values[0].shape, values[0].dtype)),)
@@ -40,7 +40,7 @@ def folded(on: Lowering, node: OnnxNode, *values: Value | None) -> list[Value]:
 
 
 @operator("Reshape")
-def reshape(on: Lowering, node: OnnxNode, x: Value, shape: Value) -> Value:
+def reshape(on: ModelBuilder, node: OnnxNode, x: OnnxValue, shape: OnnxValue) -> OnnxValue:
     """Lower another shape: 0 keeps a size, -1 follows from the others."""
     wanted = on.numbers(shape)
     if not node.get("allowzero", 0):
@@ -52,7 +52,7 @@ def reshape(on: Lowering, node: OnnxNode, x: Value, shape: Value) -> Value:
 
 
 @operator("Flatten")
-def flatten(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def flatten(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a matrix of the axes before and from an axis."""
     axis = node.get("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
@@ -60,7 +60,7 @@ def flatten(on: Lowering, node: OnnxNode, x: Value) -> Value:
 
 
 @operator("Squeeze")
-def squeeze(on: Lowering, node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
+def squeeze(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | None = None) -> OnnxValue:
     """Lower axes of size 1 that vanish."""
     given = listed(on, node, axes, "axes")
     gone = {axis_of(axis, x.ndim) for axis in given} if given is not None else set(range(x.ndim))
@@ -70,7 +70,7 @@ def squeeze(on: Lowering, node: OnnxNode, x: Value, axes: Value | None = None) -
 
 
 @operator("Unsqueeze")
-def unsqueeze(on: Lowering, node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
+def unsqueeze(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | None = None) -> OnnxValue:
     """Lower new axes of size 1."""
     given = listed(on, node, axes, "axes") or []
     ndim = x.ndim + len(given)
@@ -80,18 +80,18 @@ def unsqueeze(on: Lowering, node: OnnxNode, x: Value, axes: Value | None = None)
 
 
 @operator("Transpose")
-def transpose(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def transpose(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower another order of axes."""
     return on.transposed(x, node.get("perm", list(reversed(range(x.ndim)))))
 
 
 @operator("Concat")
-def concat(on: Lowering, node: OnnxNode, *values: Value) -> Value:
+def concat(on: ModelBuilder, node: OnnxNode, *values: OnnxValue) -> OnnxValue:
     """Lower tensors that are joined along an axis."""
     return joined(on, values, axis_of(node.get("axis", 1), values[0].ndim))
 
 
-def joined(on: Lowering, values: Sequence[Value], axis: int) -> Value:
+def joined(on: ModelBuilder, values: Sequence[OnnxValue], axis: int) -> OnnxValue:
     """Return values joined along an axis."""
     if len({(*v.shape[:axis], *v.shape[axis + 1 :]) for v in values}) != 1:
         raise ValueError(f"shapes {[v.shape for v in values]} along axis {axis}")
@@ -109,7 +109,7 @@ def joined(on: Lowering, values: Sequence[Value], axis: int) -> Value:
 
 
 @operator("Split")
-def split(on: Lowering, node: OnnxNode, x: Value, sizes: Value | None = None) -> list[Value]:
+def split(on: ModelBuilder, node: OnnxNode, x: OnnxValue, sizes: OnnxValue | None = None) -> list[OnnxValue]:
     """Lower parts of an axis."""
     axis = axis_of(node.get("axis", 0), x.ndim)
     extents = listed(on, node, sizes, "split")
@@ -141,7 +141,7 @@ def split(on: Lowering, node: OnnxNode, x: Value, sizes: Value | None = None) ->
 
 
 @operator("Slice")
-def slices(on: Lowering, node: OnnxNode, x: Value, *inputs: Value | None) -> Value:
+def slices(on: ModelBuilder, node: OnnxNode, x: OnnxValue, *inputs: OnnxValue | None) -> OnnxValue:
     """Lower parts of axes, with steps of either sign."""
     given = [*inputs, None, None, None, None]
     starts, ends = (listed(on, node, value, name) for value, name in zip(given, ("starts", "ends")))
@@ -161,7 +161,9 @@ def slices(on: Lowering, node: OnnxNode, x: Value, *inputs: Value | None) -> Val
     return sliced(on, x, begin, shape, step)
 
 
-def sliced(on: Lowering, x: Value, begin: Sequence[int], shape: Sequence[int], step: Sequence[int] = ()) -> Value:
+def sliced(
+    on: ModelBuilder, x: OnnxValue, begin: Sequence[int], shape: Sequence[int], step: Sequence[int] = ()
+) -> OnnxValue:
     """Return a box of a value."""
     shape, step = tuple(shape), tuple(step) or (1,) * x.ndim
     if not math.prod(shape):
@@ -175,19 +177,19 @@ def sliced(on: Lowering, x: Value, begin: Sequence[int], shape: Sequence[int], s
 
 
 @operator("Expand")
-def expand(on: Lowering, node: OnnxNode, x: Value, shape: Value) -> Value:
+def expand(on: ModelBuilder, node: OnnxNode, x: OnnxValue, shape: OnnxValue) -> OnnxValue:
     """Lower broadcasting to a shape."""
     return expanded(on, x, broadcast([x.shape, tuple(on.numbers(shape))]))
 
 
-def expanded(on: Lowering, x: Value, shape: Sequence[int]) -> Value:
+def expanded(on: ModelBuilder, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
     """Return a value broadcast to a shape."""
     own = (1,) * (len(shape) - x.ndim) + x.shape
     times = tuple(size // old if old else 1 for size, old in zip(shape, own))
     return repeated(on, on.reshaped(x, own), times) if math.prod(shape) else known(np.zeros(shape, x.dtype))
 
 
-def repeated(on: Lowering, x: Value, times: Sequence[int], whole: bool = True) -> Value:
+def repeated(on: ModelBuilder, x: OnnxValue, times: Sequence[int], whole: bool = True) -> OnnxValue:
     """Return a value repeated along its axes, whole or element by element."""
     if all(time == 1 for time in times):
         return x
@@ -199,13 +201,13 @@ def repeated(on: Lowering, x: Value, times: Sequence[int], whole: bool = True) -
 
 
 @operator("Tile")
-def tile(on: Lowering, node: OnnxNode, x: Value, repeats: Value) -> Value:
+def tile(on: ModelBuilder, node: OnnxNode, x: OnnxValue, repeats: OnnxValue) -> OnnxValue:
     """Lower repetition of whole axes."""
     return repeated(on, x, on.numbers(repeats))
 
 
 @operator("Pad")
-def pad(on: Lowering, node: OnnxNode, x: Value, *inputs: Value | None) -> Value:
+def pad(on: ModelBuilder, node: OnnxNode, x: OnnxValue, *inputs: OnnxValue | None) -> OnnxValue:
     """Lower padding with a constant, the edge, a mirror image or the other end."""
     given = [*inputs, None, None, None]
     amounts = listed(on, node, given[0], "pads")
@@ -231,7 +233,7 @@ def pad(on: Lowering, node: OnnxNode, x: Value, *inputs: Value | None) -> Value:
     return on.made(name, problem.arguments()[-1].shape, x.dtype, carrier)
 
 
-def _wrapped(on: Lowering, node: OnnxNode, x: Value, before: Sequence[int], behind: Sequence[int]) -> Value:
+def _wrapped(on: ModelBuilder, node: OnnxNode, x: OnnxValue, before: Sequence[int], behind: Sequence[int]) -> OnnxValue:
     """Return a value with the other end of each axis around it."""
     for axis, (low, high) in enumerate(zip(before, behind)):
         size = x.shape[axis]
@@ -247,7 +249,7 @@ def _wrapped(on: Lowering, node: OnnxNode, x: Value, before: Sequence[int], behi
 
 
 @operator("DepthToSpace", "SpaceToDepth")
-def depth_and_space(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def depth_and_space(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower channels that become pixels, or pixels that become channels: an order of axes."""
     n, c, h, w = x.shape
     b = int(node.get("blocksize"))
@@ -263,7 +265,7 @@ def depth_and_space(on: Lowering, node: OnnxNode, x: Value) -> Value:
 
 
 @operator("Trilu")
-def triangle(on: Lowering, node: OnnxNode, x: Value, k: Value | None = None) -> Value:
+def triangle(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None = None) -> OnnxValue:
     """Lower the upper or lower triangle of matrices: a choice by a constant mask."""
     diagonal = on.number(k) if k is not None else 0
     make = np.triu if node.get("upper", 1) else np.tril

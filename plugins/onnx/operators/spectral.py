@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.indices import gathered
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import axis_of
 from clgraft.plugins.onnx.operators.windows import padded
-from clgraft.plugins.onnx.values import Value, known
+from clgraft.plugins.onnx.values import OnnxValue, known
 
 
 def matrix(length: int, outputs: int, parts: int) -> np.ndarray:
@@ -27,7 +27,9 @@ def matrix(length: int, outputs: int, parts: int) -> np.ndarray:
 
 
 @operator("DFT")
-def transform(on: Lowering, node: OnnxNode, x: Value, length: Value | None = None, axis: Value | None = None) -> Value:
+def transform(
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, length: OnnxValue | None = None, axis: OnnxValue | None = None
+) -> OnnxValue:
     """Lower a discrete Fourier transform along an axis."""
     inverse, onesided = bool(node.get("inverse", 0)), bool(node.get("onesided", 0))
     node.expect(not inverse, "inverse")
@@ -52,8 +54,13 @@ def transform(on: Lowering, node: OnnxNode, x: Value, length: Value | None = Non
 
 @operator("STFT")
 def short_transform(
-    on: Lowering, node: OnnxNode, x: Value, step: Value, window: Value | None = None, length: Value | None = None
-) -> Value:
+    on: ModelBuilder,
+    node: OnnxNode,
+    x: OnnxValue,
+    step: OnnxValue,
+    window: OnnxValue | None = None,
+    length: OnnxValue | None = None,
+) -> OnnxValue:
     """Lower transforms of frames that overlap."""
     stride, parts = int(on.number(step)), x.shape[2] if x.ndim == 3 else 1
     size = int(on.number(length)) if length is not None else (window.size if window is not None else 0)
@@ -73,12 +80,12 @@ def short_transform(
     return on.reshaped(y, (x.shape[0], frames, outputs, 2))
 
 
-def _frames(on: Lowering, x: Value, index: np.ndarray) -> Value:
+def _frames(on: ModelBuilder, x: OnnxValue, index: np.ndarray) -> OnnxValue:
     shape = (x.shape[0], *index.shape, x.shape[2])
     return gathered(on, x, known(index.astype(np.int64)), 1, shape, index.size)
 
 
 @operator("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix")
-def folded(on: Lowering, node: OnnxNode, *values: Value) -> list[Value]:
+def folded(on: ModelBuilder, node: OnnxNode, *values: OnnxValue) -> list[OnnxValue]:
     """Fold a table that follows from numbers."""
     return on.folded(node, [known(on.host(value)) for value in values])

@@ -9,15 +9,15 @@ from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import pooling as nn
 from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Tensor
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.values import Value, carrier_of
+from clgraft.plugins.onnx.values import OnnxValue, carrier_of
 
 MOST_AXES = 3
 MOST_TAPS = 128  # elements of a window with holes
 
 
-def spatial(node: OnnxNode, x: Value) -> tuple[int, ...]:
+def spatial(node: OnnxNode, x: OnnxValue) -> tuple[int, ...]:
     """Return the spatial sizes of (batch, channels, ...)."""
     node.expect(3 <= x.ndim <= 2 + MOST_AXES, f"{x.ndim - 2} spatial axes")
     node.expect(x.is_real, f"type {x.dtype}")
@@ -52,7 +52,9 @@ def pads(
     return both[: len(size)], both[len(size) :]
 
 
-def padded(on: Lowering, x: Value, before: Sequence[int], behind: Sequence[int], value: float = 0.0) -> Value:
+def padded(
+    on: ModelBuilder, x: OnnxValue, before: Sequence[int], behind: Sequence[int], value: float = 0.0
+) -> OnnxValue:
     """Return a value with a constant around it; negative padding cuts elements off."""
     if not any((*before, *behind)):
         return x
@@ -60,7 +62,7 @@ def padded(on: Lowering, x: Value, before: Sequence[int], behind: Sequence[int],
 
 
 @operator("Conv")
-def convolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
+def convolution(on: ModelBuilder, node: OnnxNode, x: OnnxValue, w: OnnxValue, b: OnnxValue | None = None) -> OnnxValue:
     """Lower a convolution."""
     size = spatial(node, x)
     ndim = len(size)
@@ -77,13 +79,15 @@ def convolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | Non
     return on.taken(convolutions.convolution(on.build, *_weighted(on, x, w, b), **given), x.dtype)
 
 
-def _weighted(on: Lowering, x: Value, w: Value, b: Value | None) -> list[Tensor]:
+def _weighted(on: ModelBuilder, x: OnnxValue, w: OnnxValue, b: OnnxValue | None) -> list[Tensor]:
     """Return the image, the weights and the bias, if there is one."""
     return [on.given(value) for value in (x, w, b) if value is not None]
 
 
 @operator("ConvTranspose")
-def deconvolution(on: Lowering, node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
+def deconvolution(
+    on: ModelBuilder, node: OnnxNode, x: OnnxValue, w: OnnxValue, b: OnnxValue | None = None
+) -> OnnxValue:
     """Lower a deconvolution: without padding, whose share of the result is then cut off, or filled up with the bias."""
     size = spatial(node, x)
     ndim, kernel, groups = len(size), w.shape[2:], int(node.get("group", 1))
@@ -118,7 +122,7 @@ def _deconvolution_pads(
 
 
 @operator("MaxPool", "AveragePool", "LpPool")
-def pooling(on: Lowering, node: OnnxNode, x: Value) -> Value | tuple[Value, ...]:
+def pooling(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue | tuple[OnnxValue, ...]:
     """Lower pooling over windows."""
     if node.operator == "LpPool" or x.is_real:
         spatial(node, x)
@@ -172,7 +176,7 @@ def pooling(on: Lowering, node: OnnxNode, x: Value) -> Value | tuple[Value, ...]
 
 
 @operator("ai.clgraft.AdaptiveMaxPool")
-def adaptive_max_pooling(on: Lowering, node: OnnxNode, x: Value) -> tuple[Value, ...]:
+def adaptive_max_pooling(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> tuple[OnnxValue, ...]:
     """Lower adaptive max pooling, which ONNX lacks: maxima, and their indices in their planes, as in PyTorch."""
     sizes = ints(node, "output_size", len(spatial(node, x)), 1)
     found = nn.adaptive_max_pool(on.build, on.given(x), sizes, indices=node.wants(1))
@@ -180,7 +184,7 @@ def adaptive_max_pooling(on: Lowering, node: OnnxNode, x: Value) -> tuple[Value,
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pooling(on: Lowering, node: OnnxNode, x: Value) -> Value:
+def global_pooling(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower pooling over whole images."""
     operator_of = {"GlobalMaxPool": "max", "GlobalAveragePool": "average"}
     y = nn.whole(on.build, on.given(x), operator_of.get(node.operator, "lp"), node.get("p", 2))
