@@ -172,9 +172,9 @@ def test_places_of_halves_are_exact() -> None:
 def test_not_a_number_in_windows_of_adapted_sizes(keep_nan: bool, indices: bool) -> None:
     x = image(1, 2, 7, 9)
     x[0, 0, 2, 3] = x[0, 1, 6] = np.nan
-    keep = {"keep_nan": keep_nan, "indices": indices}
-    found = built(lambda build, v: pooling.adaptive_max_pool(build, v, (3, 4), **keep), {"x": x}, training=False)
-    got = core.context().compile(found.graph).run(found.given({"x": x}))
+    keep, arrays = {"keep_nan": keep_nan, "indices": indices}, {"x": x, "dy0": np.zeros((1, 2, 3, 4), np.float32)}
+    found = built(lambda build, v: pooling.adaptive_max_pool(build, v, (3, 4), **keep), arrays, training=False)
+    got = core.context().compile(found.graph).run(found.given(arrays))
     with np.errstate(invalid="ignore"):
         y, index = adapted(x if keep_nan else np.nan_to_num(x, nan=-np.inf), (3, 4))
     assert np.isnan(y).any() == keep_nan

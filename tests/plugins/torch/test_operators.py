@@ -53,10 +53,6 @@ CASES = {
         lambda x, w, b: functional.conv_transpose2d(x, w, b, 2, 0, 1, 2),
         (IMAGES, (6, 2, 3, 3), (4,)),
     ),
-    "conv-transposed-far-more": (  # as many elements more as a stride has
-        lambda x, w: functional.conv_transpose2d(x, w, None, 2, 0, 2, 1, 3),
-        (IMAGES, (6, 2, 3, 3)),
-    ),
     "batch-norm": (lambda x, w, b: functional.batch_norm(x, None, None, w, b, True), (WIDE, (8,), (8,))),
     "batch-norm-plain": (lambda x: functional.batch_norm(x, None, None, None, None, True), (WIDE,)),
     "batch-norm-of-rows": (lambda x, w, b: functional.batch_norm(x, None, None, w, b, True), (MATRIX, (12,), (12,))),
