@@ -451,13 +451,15 @@ def scaled(build: Build, x: Tensor, factor: Tensor | None, term: Tensor | None, 
     return build.reshape(combined(build, combination, {"x": build.reshape(x, view), **along}), x.shape)
 
 
-def compared(build: Build, x: Tensor, comparison: str, number: float) -> Tensor:
-    """Return 1 where a comparison (a function of `BINARY`, or ``not_equal``) with a number holds, else 0."""
+def compared(build: Build, x: Tensor, comparison: str, other: float | Tensor) -> Tensor:
+    """Return 1 where a comparison (a function of `BINARY`, or ``not_equal``) with a number or values holds, else 0."""
     first = build.here
     sign = "a != b" if comparison == "not_equal" else find_binary(comparison).value
-    text = f"{renamed(sign, {'a': 'x0', 'b': 'level'})} ? 1 : 0"
-    (y,) = build.pointwise(assigned("y0", text), [x], {"level": number})
-    build.state_gradient(first, (x,), (y,), lambda build, dys, wanted: (None,))
+    values = [x, build.cast(other, x.dtype)] if isinstance(other, Tensor) else [x]
+    text = f"{renamed(sign, {'a': 'x0', 'b': 'x1' if len(values) == 2 else 'level'})} ? 1 : 0"
+    scalars = {} if isinstance(other, Tensor) else {"level": other}
+    (y,) = build.pointwise(assigned("y0", text), values, scalars)
+    build.state_gradient(first, tuple(values), (y,), lambda build, dys, wanted: (None,) * len(values))
     return y
 
 
@@ -477,4 +479,12 @@ def selected(build: Build, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return (None, *(one if asked else None for one, asked in zip(found, wanted[1:])))
 
     build.state_gradient(first, (condition, a, b), (y,), gradient)
+    return y
+
+
+def rounded(build: Build, x: Tensor, function: str) -> Tensor:
+    """Return whole numbers near to x, by ``floor``, ``ceil``, ``rint``, ``round`` or ``trunc``; no gradient passes."""
+    first = build.here
+    (y,) = build.pointwise(assigned("y0", f"{function}(x0)"), [x])
+    build.state_gradient(first, (x,), (y,), lambda build, dys, wanted: (None,))
     return y

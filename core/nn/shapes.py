@@ -9,6 +9,7 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
 from clgraft.core.operators.cumulative import CumulativeProblem
+from clgraft.core.operators.indexing import GatherProblem
 from clgraft.core.problem import Problem
 
 Sizes = Sequence[int]
@@ -118,6 +119,16 @@ def broadcast(build: Build, x: Tensor, shape: Sizes) -> Tensor:
 def filled(build: Build, shape: Sizes, value: float, dtype: str) -> Tensor:
     """Return one number in a shape, as a value of its own."""
     return broadcast(build, build.filled((1,) * len(shape), value, dtype), shape)
+
+
+def taken(build: Build, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    """Return elements of an axis by their index, real numbers; one outside of the axis counts as its end."""
+    extent = x.shape[axis]
+    (inside,) = build.pointwise("y0 = fmin(fmax(trunc(x0), 0), most);", [index], {"most": float(extent - 1)})
+    whole = build.cast(build.reshape(inside, (index.size,)), "int32")
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    (y,) = build.add(GatherProblem(outer, extent, inner, index.size, "shared", x.dtype), x, whole)
+    return build.reshape(y, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
 def counted(build: Build, count: int, start: float, step: float, dtype: str) -> Tensor:

@@ -34,9 +34,9 @@ typedef float real;
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 
-// Functions between n numbers of 16 bits and floats: widen ## n, and narrow ## n, which rounds to the nearest number, and
-// of two to the one that ends in 0. Vectors of halves are moved as whole numbers, because PoCL 3.1 may take the address of
-// a vector of halves, or of equal halves, for aligned.
+// Functions between n numbers of 16 bits and floats: widen ## n, and narrow ## n, which rounds to the nearest number,
+// and of two to the one that ends in 0. Vectors of halves are moved as whole numbers, because PoCL 3.1 may take the
+// address of a vector of halves, or of equal halves, for aligned.
 #define HALF_NUMBERS(n)                                                                       \
     float##n widen##n(const ushort##n bits) { return vload_half##n(0, (const half *)&bits); } \
     ushort##n narrow##n(const float##n value) {                                               \

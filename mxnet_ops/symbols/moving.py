@@ -13,10 +13,9 @@ from typing import Callable
 import numpy as np
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.nn import elementwise
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.cast import CastProblem
-from clgraft.core.operators.indexing import GatherProblem
 from clgraft.core.operators.matmul import MatMulProblem
 from clgraft.mxnet_ops.engine.attributes import Attributes
 
@@ -26,12 +25,12 @@ REAL = ("float32", "float16", "float64")
 MOST_CONSTANT = 2**26  # elements of a constant, which is made on the host
 MOST_CONSTANTS = 1000  # of a graph
 COMPARED = {
-    "equal": "==",
-    "not_equal": "!=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "lesser": "<",
-    "lesser_equal": "<=",
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "greater": "greater",
+    "greater_equal": "greater_or_equal",
+    "lesser": "less",
+    "lesser_equal": "less_or_equal",
 }
 ROUNDED = {"floor": "floor", "ceil": "ceil", "rint": "rint", "round": "round", "trunc": "trunc", "fix": "trunc"}
 
@@ -383,37 +382,28 @@ def _expect_few(attributes: Attributes, build: Build) -> None:
 # arithmetic
 
 
-def _compared(sign: str) -> Callable[[Attributes], Builds]:
-    text = f"y0 = x0 {sign} x1 ? 1 : 0;"
-    return lambda attributes: lambda build, values: _pointwise(build, text, values)
+def _compared(comparison: str) -> Callable[[Attributes], Builds]:
+    return lambda attributes: lambda build, values: elementwise.compared(build, values[0], comparison, values[1])
 
 
-def _compared_with_number(sign: str) -> Callable[[Attributes], Builds]:
+def _compared_with_number(comparison: str) -> Callable[[Attributes], Builds]:
     def read(attributes: Attributes) -> Builds:
         number = attributes.number("scalar", 1.0)
         attributes.ignore("is_int")
-        text = f"y0 = x0 {sign} level ? 1 : 0;"
-        return lambda build, values: build.pointwise(text, values, {"level": number})[0]
+        return lambda build, values: elementwise.compared(build, values[0], comparison, number)
 
     return read
 
 
-def _pointwise(build: Build, text: str, values: Sequence[Tensor]) -> Tensor:
-    """Return an expression of values in the first one's type."""
-    return build.pointwise(text, [build.cast(value, values[0].dtype) for value in values])[0]
+def _rounded(function: str) -> Callable[[Attributes], Builds]:
+    return lambda attributes: lambda build, values: elementwise.rounded(build, values[0], function)
 
 
-for _name, _sign in COMPARED.items():
-    moving(f"_{_name}", f"broadcast_{_name}")(_compared(_sign))
-    moving(f"_{_name}_scalar")(_compared_with_number(_sign))
+for _name, _comparison in COMPARED.items():
+    moving(f"_{_name}", f"broadcast_{_name}")(_compared(_comparison))
+    moving(f"_{_name}_scalar")(_compared_with_number(_comparison))
 for _name, _function in ROUNDED.items():
-    moving(_name)(
-        lambda attributes, text=f"y0 = {_function}(x0);": (
-            lambda build, values: _pointwise(  # type: ignore[misc]
-                build, text, values
-            )
-        )
-    )
+    moving(_name)(_rounded(_function))
 
 
 @moving("where")
@@ -424,7 +414,7 @@ def _where(attributes: Attributes) -> Builds:
             if condition.shape != x.shape[:1]:
                 raise attributes.error("condition", f"of shape {condition.shape}", f"{x.shape} or {x.shape[:1]}")
             condition = build.reshape(condition, (*condition.shape, *(1 for _ in x.shape[1:])))
-        return _pointwise(build, "y0 = x2 != 0 ? x0 : x1;", (x, y, condition))
+        return elementwise.selected(build, build.cast(condition, x.dtype), x, build.cast(y, x.dtype))
 
     return builds
 
@@ -485,7 +475,7 @@ def _embedded(attributes: Attributes) -> Builds:
         index, weight = values
         if weight.shape != (rows, width):
             raise attributes.error("weight", f"of shape {weight.shape}", f"shape {(rows, width)}")
-        return _taken(build, weight, index, 0)
+        return moves.taken(build, weight, index, 0)
 
     return builds
 
@@ -497,19 +487,9 @@ def _take(attributes: Attributes) -> Builds:
 
     def builds(build: Build, values: Sequence[Tensor]) -> Tensor:
         x, index = values
-        return _taken(build, x, index, _axis(attributes, axis, x.ndim))
+        return moves.taken(build, x, index, _axis(attributes, axis, x.ndim))
 
     return builds
-
-
-def _taken(build: Build, x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """Return elements of an axis by their index; one outside of the axis counts as its end, as in MXNet."""
-    extent = x.shape[axis]
-    (inside,) = build.pointwise("y0 = fmin(fmax(trunc(x0), 0), most);", [index], {"most": float(extent - 1)})
-    (whole,) = build.add(CastProblem(index.size, index.dtype, "int32"), inside)
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    (y,) = build.add(GatherProblem(outer, extent, inner, index.size, "shared", x.dtype), x, whole)
-    return build.reshape(y, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
 def _axis(attributes: Attributes, axis: int, ndim: int) -> int:

@@ -42,6 +42,7 @@ _EXAMPLES = (
     "clgraft warm model-symbol.json --shape data=1,3,224,224",
     "clgraft profile 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1'",
     "clgraft report -o my-device",
+    "clgraft settings",
     "clgraft cache --clear",
     "clgraft completion bash > ~/.local/share/bash-completion/completions/clgraft",
 )

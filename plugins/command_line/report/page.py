@@ -134,8 +134,9 @@ def overview(reports: Iterable[DeviceReport]) -> list[str]:
     for one in reports:
         found = one.capabilities
         check = f"{one.check.passed} of {one.check.rows}" + ("*" if one.check.ended else "")
-        rows.append([found["name"], found["platform"], found["driver"], str(one.bench.peaks), check])
-    return list(_table(["device", "platform", "driver", "peaks", "rows that pass"], rows))
+        peaks = f"{one.bench.peak_flops / 1e9:.0f}, {one.bench.peak_bandwidth / 1e9:.1f}"
+        rows.append([found["name"], found["platform"], found["driver"], peaks, check])
+    return list(_table(["device", "platform", "driver", "GFLOPS, GB/s", "rows that pass"], rows))
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
