@@ -17,6 +17,7 @@ from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.recorder import Recorder
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.copying import SliceProblem
 
 
 class Blob:

@@ -191,8 +191,7 @@ int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signatur
         call->auxiliary = copy_names(signature->auxiliary, signature->auxiliary_count);
         size_t arrays = (size_t)(signature->argument_count + signature->output_count + signature->auxiliary_count);
         call->single = calloc(arrays + 1, sizeof *call->single);
-        if (call->single && signature->single)
-            memcpy(call->single, signature->single, arrays * sizeof *call->single);
+        if (call->single && signature->single) memcpy(call->single, signature->single, arrays * sizeof *call->single);
         call->dependencies =
             calloc((size_t)signature->argument_count + 2 * (size_t)signature->output_count + 1, sizeof(int));
         bool whole = call->arguments && call->outputs && call->auxiliary && call->dependencies && call->single;
