@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
+from progress import announced
+
 
 def net_of(name: str):
     """Return a net by its name in GluonCV, or in MXNet's zoo where GluonCV is not installed."""
@@ -35,7 +37,7 @@ def main() -> None:
     import clgraft.mxnet_ops as ops
 
     print("| net | replaced | regions | operators in them | left |\n|---|---|---|---|---|")
-    for name in options.nets:
+    for name in announced(options.nets):
         report = ops.swap_block(net_of(name))
         left = Counter(row.operator for row in report.kept)
         inside = sum(len(names) for names in report.regions.values())

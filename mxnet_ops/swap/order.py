@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Callable
 
 from clgraft.mxnet_ops.engine.operator import operator_of
@@ -109,11 +110,11 @@ def keep_order(
         if moved is None:
             return groups
         expected, met = moved
-        when, trail = before.left[expected], after.trails[met]
+        trail = after.trails[met]
         if not trail:
             return []
         index, parts = trail[-1], []
-        for one in reversed(trail):
+        for when, one in product((before.left[expected], before.left[met]), reversed(trail)):
             first = [number for number in groups[one] if before.left[number] < when]
             if first and len(first) < len(groups[one]):
                 index, parts = one, [first, [number for number in groups[one] if before.left[number] > when]]

@@ -70,7 +70,11 @@ def test_imperative(keys, text):
     assert text in str(error.value) and str(error.value).startswith("["), error.value
 
 
-@pytest.mark.parametrize("keys, text", CASES[:13] + CASES[17:19], ids=[text for _, text in CASES[:13] + CASES[17:19]])
+OF_SHAPES = ("does not fit", "expected 3 axes", "an axis of data", "axis (5,), expected")  # are not known to a symbol
+SYMBOLIC = [case for case in CASES if not case[1].endswith(OF_SHAPES)]
+
+
+@pytest.mark.parametrize("keys, text", SYMBOLIC, ids=[text for _, text in SYMBOLIC])
 def test_symbolic_attributes(keys, text):
     with pytest.raises(ClgraftError) as error:
         mx.sym.Custom(mx.sym.var("data"), **keys)

@@ -184,9 +184,9 @@ def test_blocks_of_known_nets_are_one_region(block, rng):
     swapped, regions, kept = regions_of(native)
     assert len(regions) == 1 and not kept
     shapes, _, states = native.infer_shape(data=SHAPE)
-    arrays = {name: 0.3 * random(rng, *shape) for name, shape in zip(native.list_arguments(), shapes)}
-    own = {name: np.ones(shape, "float32") for name, shape in zip(native.list_auxiliary_states(), states)}
-    compare(swapped, native, arrays, rng, auxiliary=own, requests=["write", "add"])
+    arrays = {n: 0.3 * random(rng, *shape, dtype="float64") for n, shape in zip(native.list_arguments(), shapes)}
+    own = {name: np.ones(shape) for name, shape in zip(native.list_auxiliary_states(), states)}
+    compare(swapped, native, arrays, rng, dtype="float64", auxiliary=own, requests=["write", "add"])
 
 
 @pytest.mark.parametrize("cell", ["GRUCell", "LSTMCell", "RNNCell"])

@@ -26,6 +26,7 @@ from tests.folders import ROOT, python_path
 HERE = Path(__file__).resolve().parent
 NEEDS = re.compile(r"^# needs (no )?(\w+)$", re.M)
 LIMIT = 120  # seconds of a command
+KEPT = ("CLGRAFT_DEVICE", "CLGRAFT_BUILD_PROCESSES")  # settings of the environment that commands see
 SHELL = re.compile(r"[|;&<>]|^\w+=")  # what only a shell understands
 NET = """name: "net"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }
@@ -118,8 +119,11 @@ def folder(parent: Path) -> Path:
 def run(block: Block, place: Path) -> str:
     """Run a command in the folder of `folder` and return its output as transcripts have it."""
     path = os.pathsep.join([str(place / "bin"), os.environ.get("PATH", "")])
-    unset = {"POCL_CACHE_DIR", "PYOPENCL_CTX", *(f"CLGRAFT_{name}" for name in ("TUNE", "VERBOSE", "VERBOSE_FILE"))}
-    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("POCL_CACHE_DIR", "PYOPENCL_CTX") and (name in KEPT or not name.startswith("CLGRAFT_"))
+    }
     environment = {**kept, "PATH": path, "PYTHONPATH": python_path(), "CLGRAFT_CACHE": str(place / "cache")}
     environment["COLUMNS"] = "100"
     names = [place / "out", place / "err"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+FILES = Path(__file__).resolve().parents[1] / "plugins" / "models" / "files"
 NET = """
 name: "net"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }
@@ -72,7 +74,15 @@ def graphs() -> dict[str, Any]:
 def of_core() -> dict[str, Any]:
     """Return what snippets without a framework use."""
     prototxts()
-    return {**problems(), **graphs()}
+    return {**problems(), **graphs(), "pictures": model()}
+
+
+def model() -> np.ndarray:
+    """Write a small net of MXNet's with its parameters, and return what it takes."""
+    for name in ("small-symbol.json", "small-0000.params"):
+        shutil.copy(FILES / name, name)
+    with np.load(FILES / "small.npz") as arrays:
+        return np.array(arrays["data"])
 
 
 def of_mxnet() -> dict[str, Any]:
