@@ -217,6 +217,7 @@ _RULES = [
             r"^building kernels for .*\n|^\d+ warnings? generated\.\n|^\[\d\d:\d\d:\d\d\] .*\n",
             "",
         ),
+        (r"(which does not exist; expected .*; nearest): .*$", r"\1: ..."),  # other commands write files
         (r"(is no ONNX model): .*$", r"\1: ..."),  # as the packages say it
         (r"\b[cg]pu \w+ \w+ units\d+[\w ]*", "WORDS"),
         (r"0x[0-9a-f]+", "0xN"),
