@@ -5,7 +5,6 @@ What the commands need is imported when one runs, where Ctrl-C is handled alread
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -13,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
 # modules of this package with a function `add_command`, in the order of the help
@@ -122,6 +122,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line, the plugins' commands included."""
+    import argparse
     import importlib
 
     from clgraft import __version__
@@ -143,16 +144,20 @@ def build_parser() -> argparse.ArgumentParser:
     for name, command in commands.choices.items():
         own = [line for line in examples if re.search(rf"\bclgraft {name}\b", line)]
         if own and not command.epilog:
-            command.epilog, command.formatter_class = _listed(own), _HelpWithExamples
+            command.epilog, command.formatter_class = _listed(own), _help_with_examples()
     parser.set_defaults(parser=parser)
     return parser
 
 
-class _HelpWithExamples(argparse.HelpFormatter):
-    """Fills the description, and leaves the lines of examples as they are."""
+def _help_with_examples() -> type[argparse.HelpFormatter]:
+    """Return what fills the description of a command, and leaves the lines of its examples as they are."""
+    import argparse
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith(_HEADING) else super()._fill_text(text, width, indent)
+    class HelpWithExamples(argparse.HelpFormatter):
+        def _fill_text(self, text: str, width: int, indent: str) -> str:
+            return text if text.startswith(_HEADING) else super()._fill_text(text, width, indent)
+
+    return HelpWithExamples
 
 
 def _listed(examples: Iterable[str]) -> str:
