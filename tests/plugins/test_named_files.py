@@ -62,7 +62,7 @@ def test_a_folder_is_called_one(command, word, capfd):
         (["swap", "net.prototxt", "-o", "net.prototxt"], "got net.prototxt to write to, expected a file other than"),
         (["swap", "net.weights"], "[swap] got net.weights, expected a model of one of the plugins (caffe: a net's"),
         (["check", "net.weights"], "[check] got net.weights, expected a model of one of the plugins"),
-        (["run", "net.prototxt"], "[run] got net.prototxt, a net's or a solver's .prototxt, expected an ONNX"),
+        (["run", "net.weights"], "[load] got net.weights, expected a model: an ONNX model's .onnx"),
         *(([c, "net.weights"], f"[{c}] got net.weights, which is binary") for c in ("profile", "warm", "tune")),
         *(([c, "empty.txt"], f"[{c}] got no problem in empty.txt") for c in ("profile", "warm", "tune")),
         (["bench", "empty.txt", *NO_PEER], "[bench] got no problem in empty.txt"),
@@ -85,8 +85,12 @@ def test_what_is_swapped_leaves_out_what_is_not(capfd):
 
 
 def test_what_cannot_be_read_says_why(monkeypatch, capfd):
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
+    own = Path.open
+
+    def refused(path: Path, *words: object, **more: object) -> object:
+        if path.name == "net.prototxt":
+            raise PermissionError(13, "Permission denied")
+        return own(path, *words, **more)
 
     monkeypatch.setattr(Path, "open", refused)
     said = refusal(capfd, "swap", "net.prototxt")
