@@ -22,7 +22,7 @@ from clgraft.core.problem.base import UNREADABLE
 
 VALUE_WORDS = {**DTYPE_WORDS, "i32": "int32", "u8": "uint8"}
 WORD_OF_VALUE = {dtype: word for word, dtype in VALUE_WORDS.items()}
-VALUE = re.compile(r"([A-Za-z_][\w.]*)(?::([a-z]\d+))?\[([\d,]*)\]")
+VALUE = re.compile(r"([A-Za-z_][\w.]*)(?::([a-z]+\d+))?\[([\d,]*)\]")
 
 
 def _listed(value: Value) -> str:
