@@ -39,6 +39,7 @@ PAGES = (DOCS / "performance.md", DOCS / "graphs.md", ROOT / "README.md", RESULT
 FIGURE = DOCS / "figures" / "overview.svg"
 MARK = re.compile(r"(<!-- figures: ([^>]+) -->)(.*?)(<!-- end -->)", re.S)
 WIDTH = 120
+FIRST = ("forward", "inference")  # of the directions in a cell
 LISTED = 6  # problems that are slower and named
 DISTURBED = 0.5  # the spread from which a net has a star, and a problem is left out
 RUNTIMES = {"Intel(R) OpenCL": "Intel's runtime", "Portable Computing Language": "PoCL"}
@@ -281,7 +282,8 @@ def _group(row: Measurement) -> str:
 
 
 def _ways(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    return [[row for row in rows if row.direction == way] for way in dict.fromkeys(row.direction for row in rows)]
+    ways = sorted({row.direction for row in rows}, key=lambda way: (not way.startswith(FIRST), way))
+    return [[row for row in rows if row.direction == way] for way in ways]
 
 
 def _ratios(rows: Sequence[Measurement]) -> str:
