@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +15,9 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap.rules import MODULE
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.errors import ClgraftError, ProblemError
-from clgraft.core.model import LoweredNet, ModelError, Port, UnsupportedOperators, carried
+from clgraft.core.model import LoweredNet, ModelError, Port, Source, UnsupportedOperators, carried, contents
 from clgraft.core.nn.builder import Build, Tensor
 
-Source = Union[str, "os.PathLike[str]", bytes]
 TEST = 1
 DTYPE = "float32"
 INPUT, SPLIT, SILENCE = "Input", "Split", "Silence"
@@ -46,14 +43,7 @@ def read_net(source: Source) -> Any:
     ClgraftError
         If it cannot be read or is no net; names line and column.
     """
-    if isinstance(source, bytes):
-        name, data = "prototxt", source
-    else:
-        name = os.fspath(source)
-        try:
-            data = Path(source).read_bytes()
-        except OSError as error:
-            raise ModelError(f"[caffe] got {name}, which cannot be read: {error.strerror}") from None
+    name, data = contents("caffe", source, "prototxt")
     if len(data) > LARGEST_TEXT:
         raise ModelError(f"[caffe] got {name} of {len(data)} bytes, expected at most {LARGEST_TEXT}")
     try:

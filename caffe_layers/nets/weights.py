@@ -12,15 +12,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
 from clgraft.caffe_layers.prototxt import PrototxtError
 from clgraft.core.files import write_whole
-from clgraft.core.model import ModelError
+from clgraft.core.model import ModelError, Source, contents
 
-Source = Union[str, "os.PathLike[str]", bytes]
 VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5  # kinds of fields in protobuf's binary form
 SIZES = {DOUBLE: 8, FLOAT: 4}
 LONGEST_VARINT = 10
@@ -73,14 +72,7 @@ def read_caffemodel(source: Source) -> list[LayerWeights]:
     ModelError
         If it cannot be read, is damaged, or is HDF5.
     """
-    if isinstance(source, bytes):
-        name, data = "caffemodel", source
-    else:
-        name = os.fspath(source)
-        try:
-            data = Path(source).read_bytes()
-        except OSError as error:
-            raise ModelError(f"[caffe] got {name}, which cannot be read: {error.strerror}") from None
+    name, data = contents("caffe", source, "caffemodel")
     if data.startswith(HDF5):
         raise ModelError(f"[caffe] got {name} in HDF5, expected the binary form: Caffe's solver writes it by default")
     return _from_text(name, data) if _is_text(data) else _Net(name).read(memoryview(data))

@@ -5,6 +5,7 @@ from clgraft.core.model.lowered import LoweredNet, Net
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import PRECISIONS, carried, expect_precision
 from clgraft.core.model.session import NetSession, Session, kept
+from clgraft.core.model.source import Source, contents
 
 __all__ = [
     "PRECISIONS",
@@ -14,8 +15,10 @@ __all__ = [
     "NetSession",
     "Port",
     "Session",
+    "Source",
     "UnsupportedOperators",
     "carried",
+    "contents",
     "expect_precision",
     "fits",
     "kept",

@@ -119,9 +119,28 @@ class Pooling(Operator):
         )
 
 
+@dataclass(frozen=True)
+class _AdaptivePooling(Operator):
+    """Windows that share an image out: so many of each axis."""
+
+    output_size: Shape
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> _AdaptivePooling:
+        return cls(attributes.sizes("output_size", low=1))
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        (data,) = shapes
+        if data is None:
+            return None
+        if not 3 <= len(data) <= 5 or len(data) != len(self.output_size) + 2:
+            raise self.error("data", f"of shape {data}", f"3 to 5 axes, for output_size {self.output_size}")
+        return [data], self.built([data]), []
+
+
 @register
 @dataclass(frozen=True)
-class AdaptiveMaxPooling(Operator):
+class AdaptiveMaxPooling(_AdaptivePooling):
     """``ocl_adaptive_max_pooling``: data (N, C, spatial...) of 1 to 3 spatial axes -> output, indices.
 
     The indices are where in their planes the maxima stand, as numbers of the data's type, without a gradient.
@@ -136,20 +155,6 @@ class AdaptiveMaxPooling(Operator):
     outputs: ClassVar[tuple[str, ...]] = ("output", "indices")  # type: ignore[misc]
     backward_reads_outputs: ClassVar[bool] = True
 
-    output_size: Shape
-
-    @classmethod
-    def read(cls, attributes: Attributes) -> AdaptiveMaxPooling:
-        return cls(attributes.sizes("output_size", low=1))
-
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        (data,) = shapes
-        if data is None:
-            return None
-        if not 3 <= len(data) <= 5 or len(data) != len(self.output_size) + 2:
-            raise self.error("data", f"of shape {data}", f"3 to 5 axes, for output_size {self.output_size}")
-        return [data], self.built([data]), []
-
     def build(self, build: Build, data: Tensor) -> tuple[Tensor, ...]:
         output, indices = pooling.adaptive_max_pool(build, data, self.output_size, indices=True)
         return output, build.without_gradient(build.cast(indices, data.dtype))
@@ -157,7 +162,7 @@ class AdaptiveMaxPooling(Operator):
 
 @register
 @dataclass(frozen=True)
-class AdaptiveAveragePooling(Operator):
+class AdaptiveAveragePooling(_AdaptivePooling):
     """``ocl_adaptive_average_pooling``: data (N, C, spatial...) of 1 to 3 spatial axes, averages of windows.
 
     Parameters
@@ -167,20 +172,6 @@ class AdaptiveAveragePooling(Operator):
     """
 
     op_type: ClassVar[str] = "ocl_adaptive_average_pooling"
-
-    output_size: Shape
-
-    @classmethod
-    def read(cls, attributes: Attributes) -> AdaptiveAveragePooling:
-        return cls(attributes.sizes("output_size", low=1))
-
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        (data,) = shapes
-        if data is None:
-            return None
-        if not 3 <= len(data) <= 5 or len(data) != len(self.output_size) + 2:
-            raise self.error("data", f"of shape {data}", f"3 to 5 axes, for output_size {self.output_size}")
-        return [data], self.built([data]), []
 
     def build(self, build: Build, data: Tensor) -> Tensor:
         return pooling.adaptive_average_pool(build, data, self.output_size)

@@ -22,14 +22,13 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Union
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from clgraft.core.files import write_whole
-from clgraft.core.model import ModelError
+from clgraft.core.model import ModelError, Source
 
-Source = Union[str, "os.PathLike[str]", bytes]
 LIST = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # as MXNet shows it in NumPy

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
-from clgraft.core.model import ModelError
+from clgraft.core.model import ModelError, Source, contents
 
-Source = Union[str, "os.PathLike[str]", bytes]
 Entry = tuple[int, int]  # a node and its output
 VARIABLE = "null"
 MOST_NODES = 100_000
@@ -80,13 +77,8 @@ def read_symbol(source: Source) -> SymbolGraph:
     ModelError
         If the file cannot be read or is no symbol.
     """
-    if isinstance(source, bytes):
-        return _Reader("symbol").read(source)
-    try:
-        data = Path(source).read_bytes()
-    except OSError as error:
-        raise ModelError(f"[mxnet] got {os.fspath(source)}, which cannot be read: {error.strerror}") from None
-    return _Reader(os.fspath(source)).read(data)
+    name, data = contents("mxnet", source, "symbol")
+    return _Reader(name).read(data)
 
 
 class _Reader:
