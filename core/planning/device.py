@@ -52,6 +52,8 @@ class DeviceInfo:
         Bytes of a work-group that kernels for ``wgmma`` may ask for, which may be more than `local_memory`; 0: none.
     has_wgmma : bool
         Whether a probe has found that kernels for ``wgmma`` work.
+    has_wgmma_halves, has_mma_halves : bool
+        The same for kernels whose operands are of 16 bits, by ``wgmma`` and by ``mma``.
     """
 
     name: str
@@ -84,6 +86,8 @@ class DeviceInfo:
     registers: int = 0
     largest_local_memory: int = 0
     has_wgmma: bool = False
+    has_wgmma_halves: bool = False
+    has_mma_halves: bool = False
 
     @property
     def kept_in_caches(self) -> int:

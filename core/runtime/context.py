@@ -83,9 +83,7 @@ class DeviceContext:
         self.handle = out[0]
         self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
         for probe in self.toolchain.probes(self.device):
-            if not probes.works(self, probe):
-                break
-            works: Any = {probe.field: True}
+            works: Any = {probe.field: probes.works(self, probe)}
             self.device = replace(self.device, **works)
 
     def _check(self, status: int) -> None:

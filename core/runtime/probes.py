@@ -26,7 +26,7 @@ def works(context: Any, probe: Probe) -> bool:
     context : DeviceContext
     probe : Probe
     """
-    kernel = context.kernel(probe.file, probe.kernel, probe.defines)
+    kernel = context.kernel(probe.file, probe.kernel, probe.defines, probe.dtype)
     device = context.cl_device
     note, place = program_cache.key_of(device, kernel.source, kernel.options, what="works"), program_cache.folder()
     if note not in _known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +19,9 @@ from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
 from clgraft.core.operators.conv.gemm_gpu.stream import STREAM
 from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
 from clgraft.core.operators.conv.gemm_gpu.wgmma import WGMMA
-from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains import nvidia
-from clgraft.core.runtime.toolchains.base import Probe
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, an_h200, check, forced_choice, random_arrays, reference
 
@@ -285,34 +283,16 @@ def test_words_of_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
         precision()
 
 
-def probe_from_tiles(device: DeviceInfo) -> Probe:
-    """Return the check of units that read both operands from local memory, of 16 bits."""
-    numbers = np.random.default_rng(0).integers(-9, 10, (2, 64 * 64)).astype(np.float32)
-    probe = nvidia.wgmma_probe(device)
-    expected = numbers[0].reshape(64, 64) @ numbers[1].reshape(64, 64)
-    return replace(probe, defines={**probe.defines, "FROM_TILES": 1}, inputs=tuple(numbers), expected=expected)
-
-
-@pytest.mark.parametrize("probe", [nvidia.wgmma_probe, probe_from_tiles])
-def test_hoppers_units_are_checked(probe: Callable[[DeviceInfo], Probe], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hoppers_units_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     context = core.context()
     monkeypatch.setattr(probes, "_known", {})
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
-    assert probes.works(context, probe(context.device))
+    assert probes.works(context, nvidia.wgmma_probe(context.device))
     monkeypatch.setattr(probes, "_known", {})
-    monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "as_uint(x)": "0u", "vload_half(i, p)": "1"})
-    assert not probes.works(context, probe(context.device))  # wrong results
+    monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "as_uint(x)": "0u"})
+    assert not probes.works(context, nvidia.wgmma_probe(context.device))  # wrong results
     monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "TILE_M": "("})
-    assert not probes.works(context, probe(context.device))  # it does not build
-
-
-def test_hoppers_units_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both operands from local memory, as with float16."""
-    context = core.context()
-    monkeypatch.setattr(probes, "_known", {})
-    monkeypatch.setenv("CLGRAFT_CACHE", "off")
-    monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "OPERANDS": 4})
-    assert probes.works(context, probe_from_tiles(context.device))
+    assert not probes.works(context, nvidia.wgmma_probe(context.device))  # it does not build
 
 
 def test_ptx_gets_its_instructions() -> None:

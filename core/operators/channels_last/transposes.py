@@ -1,7 +1,8 @@
-"""Channels last by any implementation of channels first: tensors and weights are transposed in the workspace.
+"""A problem in one layout by implementations of the other one: tensors and weights are transposed in the workspace.
 
-It serves every problem on every device, and wherever the product costs far more than two passes over memory it is also
-fast: the implementation between the transpositions is the best that the device has.
+Channels last by any implementation of channels first serves every problem on every device, and wherever the product
+costs far more than two passes over memory it is also fast: the implementation between the transpositions is the best
+that the device has. `through` is also the way to implementations that have channels last alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import Argument
-from clgraft.core.problem.layout import FIRST
+from clgraft.core.problem.layout import FIRST, LAST
 
 NAME = "transposes"
 SLACK = 256  # bytes after each part, for kernels that read whole vectors
@@ -33,8 +34,25 @@ def fuses(problem: Any, epilogue: Epilogue) -> bool:
 def plan(problem: Any, planner: Planner, epilogue: Epilogue | None = None) -> Launches:
     """Plan the transpositions of the inputs, the problem with channels first, and the transposition of the result."""
     first = replace(problem, layout=FIRST)
-    inner = planner.launches(first) if epilogue is None else planner.fused(first, epilogue)
-    *inputs, output = problem.arguments()
+    return through(
+        problem, planner, planner.launches(first) if epilogue is None else planner.fused(first, epilogue), epilogue
+    )
+
+
+def through(problem: Any, planner: Planner, inner: Launches, epilogue: Epilogue | None = None) -> Launches:
+    """Return the launches of a problem whose inner ones are those of the other layout.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a layout.
+    planner : Planner
+    inner : Launches
+        Of the same problem in the other layout, with the same epilogue.
+    epilogue : Epilogue, optional
+    """
+    to_first = problem.layout == LAST  # the inputs
+    *inputs, output = replace(problem, layout=LAST).arguments()
     if epilogue is not None:
         kinds = enumerate(epilogue.extras, 1)
         inputs += (replace(output, name=f"x{i}", role="in") for i, kind in kinds if kind == WHOLE)
@@ -48,10 +66,10 @@ def plan(problem: Any, planner: Planner, epilogue: Epilogue | None = None) -> La
         part = parts[argument.name] = layout.take(argument.nbytes + SLACK, itemsize)
         if argument.role == "in":
             weights = argument.name == "w"
-            before += _transposed(planner, argument, True, Buffer(argument.name), part, output.name, weights)
+            before += _transposed(planner, argument, to_first, Buffer(argument.name), part, output.name, weights)
     launches = [*before, *(_with_parts(launch, parts) for launch in inner.launches)]
     if output.name in parts:
-        launches += _transposed(planner, output, False, parts[output.name], Buffer(output.name), output.name)
+        launches += _transposed(planner, output, not to_first, parts[output.name], Buffer(output.name), output.name)
     return Launches(tuple(launches), layout.nbytes)
 
 
@@ -69,7 +87,9 @@ def _transposed(
     result: str,
     weights: bool = False,
 ) -> list[Launch]:
-    """Return the launches that move the channels of an argument's memory, from channels last or back to it.
+    """Return the launches that move the channels of an argument's memory, to channels first or to channels last.
+
+    The argument's shape is that of channels last.
 
     They help to compute `result`. What `weights` are turned into is made once where they never change.
     """

@@ -15,6 +15,7 @@ from clgraft.core.operators.conv.depthwise import grouped_planes
 from clgraft.core.operators.conv.fft import gpu as gpu_fft
 from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import halves as gpu_halves
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd import winograd
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
@@ -34,6 +35,8 @@ register(
         depthwise_gpu,
         winograd,
         cpu_gemm,
+        gpu_halves.WGMMA,
+        gpu_halves.MMA,
         few_channels_gpu,
         gpu_fft,
         gpu_winograd,
@@ -41,6 +44,8 @@ register(
         direct,
     ),
 )
-register_channels_last(ConvProblem, (bias, channels, pixels, filters, dense, transposes))
+register_channels_last(
+    ConvProblem, (bias, gpu_halves.WGMMA, gpu_halves.MMA, channels, pixels, filters, dense, transposes)
+)
 
 __all__ = ["ConvProblem"]

@@ -100,6 +100,8 @@ class Probe:
         Work-items, which are one work-group.
     inputs : tuple of numpy.ndarray
     expected : numpy.ndarray
+    dtype : str
+        That the kernel is built for.
     """
 
     field: str
@@ -110,6 +112,7 @@ class Probe:
     items: int
     inputs: tuple[np.ndarray, ...]
     expected: np.ndarray
+    dtype: str = "float32"
 
 
 @cache

@@ -65,6 +65,29 @@ def wgmma_probe(device: DeviceInfo) -> Probe:
     )
 
 
+def halves_probe(device: DeviceInfo, units: str) -> Probe:
+    """Return what finds out whether kernels work whose operands are of 16 bits, by ``wgmma`` or ``mma``.
+
+    Small whole numbers are exact in float16.
+    """
+    rows, columns = 64, 128
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 10, shape).astype(np.float16) for shape in ((rows, 64), (64, columns)))
+    tile = {"TILE_M": rows, "TILE_N": columns, "MICRO": 1} if units == "wgmma" else {"TILE_M": rows, "TILE_N": columns}
+    warps = {} if units == "wgmma" else {"MICRO": 2, "WARP_M": 32, "WARP_N": 64}
+    return Probe(
+        field=f"has_{units}_halves",
+        what=f"{units} on 16 bits",
+        file="conv/gemm_gpu/check_halves.cl",
+        kernel="check_halves",
+        defines={"EMULATED": int(units not in device.matrix_units), "THREADS": 128, **tile, **warps},
+        items=128,
+        inputs=(a, b),
+        expected=a.astype(np.float32) @ b.astype(np.float32),
+        dtype="float16",
+    )
+
+
 class NVIDIA(Toolchain):
     """NVIDIA's driver.
 
@@ -90,9 +113,11 @@ class NVIDIA(Toolchain):
         return 10 * int(device.compute_capability_major_nv) + int(device.compute_capability_minor_nv)
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
-        """Return what is to be found out: whether kernels for Hopper's units work."""
+        """Return what is to be found out: whether kernels for the device's matrix units work."""
         if "wgmma" in device.matrix_units:
             yield wgmma_probe(device)
+        for units in device.matrix_units:
+            yield halves_probe(device, units)
 
     def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
         """Return a built program, with its marked instructions if it has any.

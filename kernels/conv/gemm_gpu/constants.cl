@@ -16,12 +16,19 @@
 #define FLOAT16 3
 #define BFLOAT16 4
 
+// OPERATION and MICRO of halves.cl: the direction, and the units.
+#define FORWARD 1
+#define DATA 2
+#define FILTER 3
+#define WGMMA_UNITS 1
+#define MMA_UNITS 2
+
 #define FMA_PAD 4    // elements after a row of the depth in local memory where columns are written, with micro/fma.cl
 #define UNITS_PAD 8  // the same with matrix units: the vectors of a quarter of a warp are in different banks
 
 #define MMA_DEPTH 16     // TILE_K of micro/mma.cl
 #define WGMMA_DEPTH 32   // TILE_K of micro/wgmma.cl
-#define HALVES_DEPTH 64  // TILE_K of micro/wgmma_halves.cl
+#define HALVES_DEPTH 64  // of a step with operands of 16 bits
 #define MOST_STAGES 4    // tiles in local memory at the same time, at most, with wgmma.cl
 #define SUMMED_STEPS 16  // steps whose products of TF32 the units sum before they are added in float32
 

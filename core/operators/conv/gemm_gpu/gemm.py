@@ -13,9 +13,8 @@ from math import prod
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.builder import Builder, Weights
-from clgraft.core.operators.conv.gemm_gpu.constants import OUTSIDE
+from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.forms import FORMS
-from clgraft.core.operators.conv.gemm_gpu.product import LARGEST
 from clgraft.core.operators.conv.gemm_gpu.tile import Form
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
@@ -71,7 +70,7 @@ class Gemm:
         size = arithmetic_bytes(problem.dtype)
         if not (self.any_form or any(tile.form is self.form for tile in tiles_for(planner.device, size))):
             raise Declined(f"needs {self.form.needs}")
-        _check_sizes(problem)
+        check_sizes(problem)
         in_channels, out_channels = problem.in_channels // problem.groups, problem.out_channels // problem.groups
         taps = prod(problem.kernel)
         group_stride = out_channels * in_channels * taps
@@ -87,23 +86,6 @@ class Gemm:
             if not builder.phases_product(grids, in_channels, out_channels, weights):
                 builder.pixel_products(grids, "dy", "dx", in_channels, out_channels, weights)
         return Launches(tuple(builder.launches), builder.layout.nbytes)
-
-
-def _check_sizes(problem: ConvProblem) -> None:
-    """Decline what the kernels' 32-bit numbers cannot count: one image of one group, or the pixels of a batch."""
-    for name, channels, size in (
-        ("x", problem.in_channels, problem.in_size),
-        ("y", problem.out_channels, problem.out_size),
-    ):
-        image = channels // problem.groups * prod(size)
-        pixels = problem.batch * prod(size)
-        if image > LARGEST or pixels > LARGEST - 2**16 or max(size) >= OUTSIDE:
-            raise Declined(
-                f"{name} has {image} elements in a group of an image, {pixels} pixels; both have to be below 2**31"
-            )
-    reach = max(d * k + p for d, k, p in zip(problem.dilate, problem.kernel, problem.pad_begin))
-    if reach >= OUTSIDE or problem.in_channels // problem.groups * prod(problem.kernel) > LARGEST - 2**16:
-        raise Declined(f"the kernel {problem.kernel} has too many taps or reaches too far")
 
 
 IMPLEMENTATIONS = tuple(Gemm(form, form is FORMS[-1]) for form in FORMS)

@@ -12,8 +12,10 @@
 // last three bits (the swizzle of 128 bytes).
 #define TILE_ALIGNMENT __attribute__((aligned(1024)))
 
-// A work-item's sums of a product.
+// A work-item's sums, where it takes part in one product.
+#ifndef SUMS
 #define SUMS (UNITS_N / 2)
+#endif
 
 #if EMULATED
 #define WGMMA_LOOP _Pragma("unroll 1")
@@ -32,7 +34,7 @@ typedef struct {
 #define FENCE_TILES asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 #define WGMMA_BEGIN asm volatile("//sm_90a: wgmma.fence.sync.aligned;" ::: "memory")
 #define WGMMA_COMMIT asm volatile("//sm_90a: wgmma.commit_group.sync.aligned;" ::: "memory")
-#define SUMS4(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
+#define SUMS4(s, i) "+f"((s)[i]), "+f"((s)[i + 1]), "+f"((s)[i + 2]), "+f"((s)[i + 3])
 #define SUMS16(s, i) SUMS4(s, i), SUMS4(s, i + 4), SUMS4(s, i + 8), SUMS4(s, i + 12)
 #define SUMS_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define SUMS_1 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

@@ -1,0 +1,557 @@
+"""Convolution with operands of 16 bits on GPUs' matrix units (``kernels/conv/gemm_gpu/halves.cl``).
+
+Forward, backward data (a product for each phase of the stride) and backward filter, in channels last: operands are read
+as they lie in memory, by vectors of eight channels. Other numbers of channels are padded by a copy, and tensors in
+channels first are transposed before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.channels_last.transposes import through
+from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET
+from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
+from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
+from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, splits
+from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import SMALL, ceil_div, in_3d, round_up
+from clgraft.core.problem.layout import LAST
+
+if TYPE_CHECKING:
+    from clgraft.core.planning.device import DeviceInfo
+
+ROWS = Path(__file__).with_name("halves.txt")
+FILE, WINDOWS_FILE = "conv/gemm_gpu/halves.cl", "conv/gemm_gpu/halves_windows.cl"
+VECTOR = 8  # channels that are read at once
+FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, most of a tile is empty
+MOST_STAGES = 4  # steps whose weights are in local memory, with windows
+RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
+SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
+
+# In cycles of a compute unit; only ratios count
+MULTIPLY_ADDS = 1600  # of a cycle, on operands of 16 bits
+SHARED_BYTES = 28  # of operands that reach each unit in a cycle where all of them read
+OWN_BYTES = 50  # the same where few units read
+STEP = 100  # of a step, for what work-items wait
+START, STORE = 1500, 0.08  # of a tile: until its first product, and for each element that is stored
+LAUNCH = 6000
+SUM = 0.003  # to write and read a sum of a part, of all compute units together
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A row of ``halves.txt``; the names are its columns'.
+
+    `warp_m` and `warp_n` are a warp's part of the tile with ``mma``; with ``wgmma`` `warp_m` are a warpgroup's rows.
+    """
+
+    units: str
+    m: int
+    n: int
+    stages: int
+    pending: int
+    warp_m: int
+    warp_n: int
+    busy: int
+    slower: float
+    options: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The tile as a setting."""
+        return f"{self.m}x{self.n}x{self.stages}-{self.pending}"
+
+    @property
+    def threads(self) -> int:
+        """Work-items of a work-group."""
+        if self.units == "wgmma":
+            return self.m * 128 // self.warp_m
+        return self.m // self.warp_m * (self.n // self.warp_n) * 32
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a work-group: tiles of operands, and later the sums."""
+        return self.with_sums(self.stages * (self.m + self.n) * HALVES_DEPTH * 2)
+
+    def with_sums(self, nbytes: int) -> int:
+        """Return the local memory of a work-group whose operands take so many bytes, before its sums do."""
+        return max(nbytes, self.m * (self.n + 8) * 4) + 1024
+
+    def defines(self) -> dict[str, Any]:
+        """Return the kernel's macros."""
+        warps = {"WARP_M": self.warp_m, "WARP_N": self.warp_n} if self.warp_n else {}
+        return {
+            "MICRO": TABLE[f"{self.units.upper()}_UNITS"],
+            "TILE_M": self.m,
+            "TILE_N": self.n,
+            "STAGES": self.stages,
+            "PENDING": self.pending,
+            "THREADS": self.threads,
+            **warps,
+        }
+
+
+@dataclass(frozen=True)
+class Product:
+    """The sizes of `groups` products of matrices, (rows, depth) by (depth, columns)."""
+
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+
+    @property
+    def steps(self) -> int:
+        """Steps of the depth."""
+        return ceil_div(self.depth, HALVES_DEPTH)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Pixels of a convolution with stride 1 as positions of planes with room for the padding (halves_windows.cl).
+
+    Attributes
+    ----------
+    pitch, lines : int
+        Positions of a row of pixels, and rows of an image: what follows the last pixel is as much as any tap needs.
+    reach : int
+        Positions from the first to the last tap.
+    """
+
+    pitch: int
+    lines: int
+    reach: int
+    taps: int
+
+    @classmethod
+    def of(cls, grid: Grid) -> Windows | None:
+        """Return those of a grid; None where it has strides, three axes or one tap."""
+        outer, *plane = grid.axes
+        trivial = outer.size == outer.source == 1 and outer.begin == 0 and outer.taps == 1
+        if not trivial or grid.taps < 2 or any(a.stride != 1 or a.size != a.target or a.step < 1 for a in plane):
+            return None
+        (lines, height), (pitch, width) = (_room(axis) for axis in plane)
+        return cls(pitch, lines, height * pitch + width, grid.taps)
+
+    def source_rows(self, tile: Tile) -> int:
+        """Return the positions in local memory: those of a tile and of its taps."""
+        return round_up(tile.m + self.reach, 8)
+
+    def source_bytes(self, tile: Tile, channels: int) -> int:
+        """Return the local memory for them, twice where a step does not have all channels, and for their list."""
+        planes = 2 if channels > HALVES_DEPTH else 1
+        return self.source_rows(tile) * (planes * HALVES_DEPTH * 2 + 4)
+
+
+def _room(axis: GridAxis) -> tuple[int, int]:
+    """Return the positions of an axis, so that no tap beyond one end meets what is at the other, and its taps' span."""
+    span = (axis.taps - 1) * axis.step
+    beyond = max(-axis.begin, axis.size - 1 + axis.begin + span - (axis.source - 1), 0)
+    return max(axis.source + beyond, axis.size), span
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tile, and how many parts the depth is split into, each of `steps`."""
+
+    tile: Tile
+    parts: int
+    steps: int
+    time: float = 0.0
+
+
+def tiles(units: str) -> tuple[Tile, ...]:
+    """Read the tiles for matrix units: ``wgmma`` or ``mma``."""
+    found = []
+    for line in ROWS.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words and words[0] == units:
+            m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
+            options = tuple(words[9:])
+            found.append(Tile(units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), options))
+    return tuple(found)
+
+
+def fitting(units: str, device: DeviceInfo) -> list[Tile]:
+    """Return the tiles that a device can run."""
+    room = local_memory(units, device)
+    return [t for t in tiles(units) if t.threads <= device.max_work_group_size and t.local_bytes <= room]
+
+
+def local_memory(units: str, device: DeviceInfo) -> int:
+    """Return the local memory that a work-group can have."""
+    return device.largest_local_memory if units == "wgmma" else max(device.local_memory, device.largest_local_memory)
+
+
+def cycles(product: Product, tile: Tile, parts: int, units: int) -> float:
+    """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units."""
+    work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
+    nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
+    time = _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units)
+    if parts > 1:
+        time += LAUNCH + SUM * parts * product.rows * product.columns * product.groups
+    return time
+
+
+def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, units: int) -> float:
+    """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units."""
+    reading = min(1.0, work_groups / units)
+    step = max(tile.m * tile.n * HALVES_DEPTH / MULTIPLY_ADDS, nbytes * reading / SHARED_BYTES, nbytes / OWN_BYTES)
+    each = steps * (step + STEP / busy) * tile.slower + (STORE * tile.m * tile.n + START) / busy
+    full, rest = divmod(ceil_div(work_groups, units), busy)
+    return each * (full * busy + ((rest + busy) / 2 if rest else 0))
+
+
+def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, units: int) -> float:
+    """Estimate the time of a product by windows, whose rows are positions; see `cycles`."""
+    work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
+    steps = windows.taps * ceil_div(product.depth // windows.taps, HALVES_DEPTH)
+    nbytes = (tile.n + windows.source_rows(tile) / windows.taps) * HALVES_DEPTH * 2
+    return _cycles(tile, work_groups, steps, nbytes, busy, units)
+
+
+def choose(product: Product, candidates: list[Tile], units: int) -> Choice:
+    """Choose the tile and the number of parts with the least estimated time."""
+    best: tuple[float, Choice] | None = None
+    for tile in candidates:
+        count = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
+        for parts in splits(product.steps, count, units, tile.busy):
+            sums = parts * product.rows * product.columns * product.groups * 4
+            if (parts > 1 and sums > SPLIT_BYTES) or count * parts > LARGEST:
+                continue
+            time = cycles(product, tile, parts, units)
+            if best is None or time < best[0]:
+                best = time, Choice(tile, parts, ceil_div(product.steps, parts), time)
+    if best is None:
+        raise Declined(f"no tile of {ROWS.name} suits {product}")
+    return best[1]
+
+
+class Halves:
+    """Convolutions in channels last by one kind of matrix units: ``wgmma`` or ``mma``."""
+
+    FOR_GPUS = True  # a search on a CPU device does not try it
+
+    def __init__(self, units: str) -> None:
+        self.NAME, self.units = f"gpu_halves_{units}", units
+
+    def candidates(self, problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+        """Return the settings to search: the heuristic's (none), then every tile, whole and in parts."""
+        yield {}
+        for tile in fitting(self.units, planner.device):
+            yield {"tile": f"windows-{tile.name}", "parts": 1}
+            for parts in PARTS:
+                yield {"tile": tile.name, "parts": parts}
+
+    def fuses(self, problem: ConvProblem, epilogue: Epilogue) -> bool:
+        """Return whether an epilogue is served: all of them, forward."""
+        return problem.direction == "forward"
+
+    def plan(
+        self,
+        problem: ConvProblem,
+        planner: Planner,
+        settings: Mapping[str, int | str] | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> Launches:
+        """Plan the products of one direction, and copies with padded channels, or from channels first and back."""
+        if problem.direction == "backward_bias":
+            raise Declined("has no backward_bias")
+        if problem.dtype not in SMALL:
+            raise Declined("is for 16 bits")
+        if not self.runs_on(planner.device):
+            raise Declined(f"needs matrix units with {self.units}")
+        per_group = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+        if problem.groups > 1 and (any(count % VECTOR for count in per_group) or min(per_group) < FEWEST_CHANNELS):
+            raise Declined(f"groups have multiples of {VECTOR} channels, at least {FEWEST_CHANNELS}")
+        check_sizes(problem)
+        largest = max(problem.in_channels * prod(problem.in_size), problem.out_channels * prod(problem.out_size))
+        if largest > LARGEST:
+            raise Declined(f"an image has {largest} elements, expected at most {LARGEST}")
+        last = replace(problem, layout=LAST)
+        launches = _Builder(last, planner, self.units, settings or {}, epilogue).planned()
+        return launches if problem.layout == LAST else through(problem, planner, launches, epilogue)
+
+    def runs_on(self, device: DeviceInfo) -> bool:
+        """Return whether a device has the units, or is to compute what they compute (in tests)."""
+        return device.has_wgmma_halves if self.units == "wgmma" else device.has_mma_halves
+
+
+class _Builder:
+    """Collects the launches of a problem, and lays out their workspace."""
+
+    def __init__(
+        self,
+        problem: ConvProblem,
+        planner: Planner,
+        units: str,
+        settings: Mapping[str, int | str],
+        epilogue: Epilogue | None,
+    ) -> None:
+        self.problem, self.planner, self.epilogue = problem, planner, epilogue
+        self.settings = settings
+        if settings and set(settings) != {"tile", "parts"}:
+            raise Declined(f"got settings {sorted(settings)}, expected tile and parts")
+        self.tiles = fitting(units, planner.device)
+        self.room = local_memory(units, planner.device)
+        self.common = {
+            **GRID.defines(),
+            **TARGET.defines(),
+            **TAPS.defines(),
+            "VL": 8,
+            "SCALAR_ITEMS": int(planner.device.vectorizes_items),
+            "EMULATED": int(units not in planner.device.matrix_units),
+        }
+        self.layout = WorkspaceLayout()
+        self.launches: list[Launch] = []
+        self.groups = problem.groups
+        self.inputs, self.outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+        *_, result = problem.arguments()
+        self.result = result.name
+
+    def planned(self) -> Launches:
+        """Return the launches of the problem's direction."""
+        problem = self.problem
+        taps = prod(problem.kernel)
+        if problem.direction == "backward_filter":
+            dy, outputs = self.padded("dy", problem.batch * prod(problem.out_size), self.outputs)
+            x, inputs = self.padded("x", problem.batch * prod(problem.in_size), self.inputs)
+            self.filter_product(dy, x, outputs * problem.groups, inputs)
+        elif problem.direction == "forward":
+            x, inputs = self.padded("x", problem.batch * prod(problem.in_size), self.inputs)
+            w, _ = self.padded("w", problem.out_channels * taps, self.inputs)
+            self.pixel_product("FORWARD", forward_grid(problem), x, w, self.outputs, inputs)
+        else:
+            dy, outputs = self.padded("dy", problem.batch * prod(problem.out_size), self.outputs)
+            if outputs != self.outputs:
+                raise Declined(f"backward data is for multiples of {VECTOR} output channels")
+            w, inputs = self.padded("w", problem.out_channels * taps, self.inputs)
+            if inputs != self.inputs:
+                raise Declined(f"backward data is for multiples of {VECTOR} input channels")
+            for grid in backward_data_grids(problem):
+                self.pixel_product("DATA", grid, dy, w, self.inputs, outputs)
+        return Launches(tuple(self.launches), self.layout.nbytes)
+
+    def padded(self, name: str, rows: int, channels: int) -> tuple[Buffer | Workspace, int]:
+        """Return where an operand's rows of channels are multiples of a vector, and the channels there."""
+        count = round_up(channels, VECTOR)
+        if count == channels:
+            return Buffer(name), channels
+        to = self.layout.take(rows * count * 2, 2)
+        if rows:
+            self.launches.append(
+                Launch(
+                    self.kernel("conv_pad_channels", {"OPERATION": TABLE["FORWARD"]}),
+                    (count // VECTOR * rows,),
+                    None,
+                    (Buffer(name), to, *ints(channels, count)),
+                    (self.result,),
+                    (rows * count * 2,),
+                )
+            )
+        return to, count
+
+    def kernel(self, name: str, defines: Mapping[str, Any], options: tuple[str, ...] = ()) -> Any:
+        return self.planner.kernel(FILE, name, {**self.common, **defines}, self.problem.dtype, options)
+
+    def choose(self, product: Product) -> Choice:
+        """Choose a product's tile and parts, or take them from the settings."""
+        units = self.planner.device.compute_units
+        if not self.settings:
+            return choose(product, self.tiles, units)
+        name, parts = str(self.settings["tile"]), int(self.settings["parts"])
+        tile = next((tile for tile in self.tiles if tile.name == name), None)
+        if tile is None or parts < 1:
+            raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {self.planner.device.name}")
+        steps = ceil_div(product.steps, parts)
+        parts = ceil_div(product.steps, steps) if steps else 1
+        if parts > 1 and parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES:
+            raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
+        return Choice(tile, parts, steps)
+
+    def pixel_product(self, operation: str, grid: Grid, source: Any, weights: Any, columns: int, channels: int) -> None:
+        """Add forward, or a phase of backward data: rows are pixels, columns the result's channels."""
+        if not grid.pixels:
+            return
+        product = Product(grid.pixels, columns, channels * grid.taps, self.groups)
+        if self.windows_product(operation, product, grid, source, weights, channels):
+            return
+        self.product(operation, product, grid, (source, weights), channels, 0, columns, columns)
+
+    def windows_product(
+        self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
+    ) -> bool:
+        """Add a product of windows if it is expected to be faster; say whether."""
+        windows = Windows.of(grid)
+        if windows is None:
+            return False
+        positions = replace(product, rows=grid.batch * windows.pitch * windows.lines)
+        if positions.rows > LARGEST - 2**16:
+            return False
+        choice = self.choose_windows(windows, positions, product, channels)
+        if choice is None:
+            return False
+        tile, stages, busy = choice
+        problem, result = self.problem, self.result
+        has_bias = int(problem.direction == "forward" and problem.bias)
+        defines = {
+            **tile.defines(),
+            "OPERATION": TABLE[operation],
+            "STAGES": stages,
+            "SOURCES": 2 if channels > HALVES_DEPTH else 1,
+            "SOURCE_ROWS": windows.source_rows(tile),
+            "DENSE": 1,
+            **epilogue_defines(self.epilogue),
+        }
+        options: tuple[str, ...] = ()
+        if self.planner.device.device_class == "nvidia":
+            options = (
+                f"-cl-nv-maxrregcount={min(255, self.planner.device.registers // (tile.threads * busy) // 8 * 8)}",
+            )
+        tiles = ceil_div(positions.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
+        self.launches.append(
+            Launch(
+                self.planner.kernel(
+                    WINDOWS_FILE, "conv_windows_halves", {**self.common, **defines}, problem.dtype, options
+                ),
+                (tiles * tile.threads,),
+                (tile.threads,),
+                (
+                    *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
+                    *(*ints(has_bias), Accumulate(result), *ints(positions.rows, product.columns, channels)),
+                    *(*ints(windows.pitch, windows.lines, product.groups), grid.argument()),
+                    grid.taps_argument(in_3d(problem.kernel, 1)),
+                    *epilogue_arguments(self.epilogue, problem.dtype),
+                ),
+                (result,),
+            )
+        )
+        return True
+
+    def choose_windows(
+        self, windows: Windows, positions: Product, product: Product, channels: int
+    ) -> tuple[Tile, int, int] | None:
+        """Return the tile, the stages and the work-groups of a unit of the fastest product by windows.
+
+        None where a product without windows is faster.
+        """
+        device = self.planner.device
+        best = None if self.settings else choose(product, self.tiles, device.compute_units).time
+        found = None
+        for tile in self.tiles:
+            if self.settings and f"windows-{tile.name}" != self.settings["tile"]:
+                continue
+            source = windows.source_bytes(tile, channels)
+            for busy in (2, 1) if tile.busy > 1 else (1,):
+                room = self.room // busy - RESERVED - source
+                stages = min(MOST_STAGES, windows.taps + 1, room // (tile.n * HALVES_DEPTH * 2))
+                if stages < tile.pending + 2 or tile.with_sums(0) + source > self.room // busy:
+                    continue
+                time = windows_cycles(windows, positions, tile, busy, device.compute_units)
+                if best is None or time < best:
+                    best, found = time, (tile, stages, busy)
+        return found
+
+    def filter_product(self, dy: Any, x: Any, row_step: int, inputs: int) -> None:
+        """Add backward filter: the depth is dy's pixels, which are `row_step` elements apart."""
+        grid = forward_grid(self.problem)
+        product = Product(self.outputs, inputs * grid.taps, grid.pixels, self.groups)
+        self.product("FILTER", product, grid, (dy, x), inputs, row_step, inputs, self.inputs)
+
+    def product(
+        self,
+        operation: str,
+        product: Product,
+        grid: Grid,
+        operands: tuple[Any, Any],
+        channels: int,
+        row_step: int,
+        wide: int,
+        kept: int,
+    ) -> None:
+        """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
+        choice = self.choose(product)
+        split = choice.parts > 1 or kept < wide
+        bounded = not all(
+            a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source
+            for a in grid.axes
+        )
+        dense = {
+            "DENSE": int(all(a.size == a.target and (a.target_stride, a.target_begin) == (1, 0) for a in grid.axes))
+        }
+        defines = {
+            **choice.tile.defines(),
+            "OPERATION": TABLE[operation],
+            "SPLIT": int(split),
+            "BOUNDED": int(bounded),
+            "PLAIN": int(grid.plain),
+            "AXES": _axes(grid),
+            **dense,
+        }
+        problem, result = self.problem, self.result
+        has_bias = int(problem.direction == "forward" and problem.bias)
+        finish = (Buffer("b" if has_bias else result), Buffer(result))
+        sizes = (product.rows, product.columns)
+        place, last = grid.target_argument(), epilogue_arguments(self.epilogue, problem.dtype)
+        fused = epilogue_defines(self.epilogue)
+        options = choice.tile.options if self.planner.device.device_class == "nvidia" else ()
+        sums: tuple[Any, ...] = ()
+        if split:
+            nbytes = choice.parts * product.groups * product.rows * product.columns * 4
+            sums = (self.layout.take(nbytes, 4),)
+        work_groups = (
+            ceil_div(product.rows, choice.tile.m) * ceil_div(product.columns, choice.tile.n) * product.groups
+        ) * choice.parts
+        self.launches.append(
+            Launch(
+                self.kernel("conv_gemm_halves", {**defines, **({} if split else fused)}, options),
+                (work_groups * choice.tile.threads,),
+                (choice.tile.threads,),
+                (
+                    *operands,
+                    *(sums or finish),
+                    *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),
+                    *(*ints(choice.parts, choice.steps, product.groups), grid.argument(), place),
+                    grid.taps_argument(in_3d(problem.kernel, 1)),
+                    *(() if split else last),
+                ),
+                (result,),
+            )
+        )
+        if split:
+            numbers = (*sizes, choice.parts, product.groups, *((kept, wide) if kept < wide else (1, 1)))
+            self.launches.append(
+                Launch(
+                    self.kernel("conv_sum_halves", {"OPERATION": TABLE[operation], **dense, **fused}),
+                    (ceil_div(product.columns, VECTOR), product.rows, product.groups),
+                    None,
+                    (*sums, *finish, *ints(has_bias), Accumulate(result), *ints(*numbers), place, *last),
+                    (result,),
+                )
+            )
+
+
+def _axes(grid: Grid) -> int:
+    """Count the axes, from the innermost, up to the last one whose positions can differ from 0."""
+    trivial = [a.size == a.source == 1 and a.begin == 0 and a.taps <= 1 for a in grid.axes]
+    return 1 if trivial[0] and trivial[1] else 2 if trivial[0] else 3
+
+
+WGMMA, MMA = Halves("wgmma"), Halves("mma")
+
+
+def on_matrix_units(device: DeviceInfo) -> bool:
+    """Return whether a device has units that multiply operands of 16 bits."""
+    return any(form.runs_on(device) for form in (WGMMA, MMA))

@@ -1,0 +1,171 @@
+// Convolution in channels last by matrix units whose operands are of 16 bits, both from local memory: one product of
+// matrices per group, C (rows, columns) = A (rows, depth) * B (depth, columns), with sums in float32.
+//
+// OPERATION   rows              columns                  depth
+// FORWARD     pixels of y       output channels          taps * channels of x
+// DATA        pixels of dx, a   input channels           taps * channels of dy
+//             phase of strides
+// FILTER      output channels   taps * input channels    pixels of dy
+//
+// STAGES tiles of 64 elements of the depth are in local memory at the same time, and the products of PENDING steps
+// still run when the next step's begin. MICRO says which micro kernel multiplies them, loaders/halves.cl how operands
+// get there, store/halves.cl where sums go. The depth can be split into parts, whose sums conv_sum_halves adds in a fixed
+// order. row_step: elements from pixel to pixel of dy in FILTER.
+
+#include "conv/gemm_gpu/halves_product.cl"
+
+#ifdef MICRO
+#include "conv/gemm_gpu/loaders/halves.cl"
+
+#define A_TILE (TILE_M * HALVES_DEPTH)
+#define B_TILE (TILE_N * HALVES_DEPTH)
+#define TILES_BYTES (STAGES * (A_TILE + B_TILE) * 2)
+#define LOCAL_BYTES (TILES_BYTES > STAGED_BYTES ? TILES_BYTES : STAGED_BYTES)
+#define AHEAD (STAGES - 1 - PENDING)  // steps that are copied before they are multiplied
+
+#if SPLIT
+#define STORE_TENSORS TENSOR_OF(real, sums)
+#else
+#define STORE_TENSORS CONST_TENSOR(bias), TENSOR(target)
+#endif
+#if OPERATION == FILTER
+#define COPY_STEP(stage)                                                                                           \
+    loader_copy(&loader, tiles + (stage) * (A_TILE + B_TILE), tiles + (stage) * (A_TILE + B_TILE) + A_TILE, depth, \
+                channels, row_step, groups, aligned, grid)
+#else
+#define COPY_STEP(stage)                                                                                             \
+    loader_copy(&loader, tiles + (stage) * (A_TILE + B_TILE), tiles + (stage) * (A_TILE + B_TILE) + A_TILE, columns, \
+                depth, channels, groups, group, aligned, grid, met)
+#endif
+
+// Adds the products of `steps` steps of the depth from step `first` on.
+ALWAYS_INLINE void multiply_steps(
+    float sums[SUMS], local ushort *tiles, global const stored *a, global const stored *b, const int rows,
+    const int columns, const int depth, const int channels, const int row_step, const int groups, const int group,
+    const int row_tile, const int column_tile, const int first, const int steps, const bool aligned, const Grid grid,
+    const Taps met) {
+    if (steps <= 0) return;
+    Loader loader;
+    loader_open(&loader, a, b, rows, columns, depth, channels, row_step, groups, group, row_tile, column_tile, first,
+                grid, met);
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        if (i < steps) COPY_STEP(i);
+        COPIES_COMMIT;
+    }
+    int now = 0, next = AHEAD % STAGES;
+    for (int step = 0; step < steps; step++) {
+        COPIES_WAIT(AHEAD - 1);
+        FENCE_TILES;
+        barrier(CLK_LOCAL_MEM_FENCE);  // the step's tiles are there, and those of `next` are not read any more
+        MULTIPLY(sums, tiles + now * (A_TILE + B_TILE), 0, tiles + now * (A_TILE + B_TILE) + A_TILE);
+        if (step + AHEAD < steps) COPY_STEP(next);
+        COPIES_COMMIT;
+        PRODUCTS_WAIT(sums, PENDING);
+        now = now + 1 == STAGES ? 0 : now + 1;
+        next = next + 1 == STAGES ? 0 : next + 1;
+    }
+    PRODUCTS_WAIT(sums, 0);
+    COPIES_WAIT(0);
+}
+
+ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_gemm_halves(
+    CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows,
+    const int columns, const int depth, const int channels, const int row_step, const int parts,
+    const int steps_of_part, const int groups, const Grid grid, const Target place,
+    const Taps met EPILOGUE_PARAMETERS) {
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
+    // columns are innermost: neighbours in time read the same rows
+    int rest = get_group_id(0);
+    const int column_tile = rest % column_tiles * TILE_N;
+    rest /= column_tiles;
+    const int row_tile = rest % row_tiles * TILE_M;
+    rest /= row_tiles;
+    const int part = rest % parts, group = rest / parts, first = part * steps_of_part;
+    const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
+    const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
+    local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;
+    local ushort *const tiles = (local ushort *)memory;
+    float sums[SUMS];
+#pragma unroll
+    for (int e = 0; e < SUMS; e++) sums[e] = 0;
+
+    // a loop for each kind of addresses: loads that pass registers would keep copies from running ahead
+    if (aligned)
+        multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
+                       column_tile, first, steps, true, grid, met);
+    else
+        multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
+                       column_tile, first, steps, false, grid, met);
+
+#if SPLIT
+    global real *const to = OPEN(sums) + ((long)part * groups + group) * rows * columns;
+#pragma unroll
+    for (int e = 0; e < SUMS; e += 2) {
+        const int row = row_tile + SUM_ROW(e), column = column_tile + SUM_COLUMN(e);
+        if (row < rows) {
+            global real *const at = to + (long)row * columns + column;
+            if (column + 1 < columns && (ulong)at % 8 == 0) {
+                *(global float2 *)at = (float2)(sums[e], sums[e + 1]);
+            } else {
+                if (column < columns) at[0] = sums[e];
+                if (column + 1 < columns) at[1] = sums[e + 1];
+            }
+        }
+    }
+#else
+    OPEN_EPILOGUE
+    local float *const staged = (local float *)memory;
+    barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more
+    stage_sums(sums, staged);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#define OF_ROW(row) (row_tile + (row) < rows ? first_of_row(row_tile + (row), columns, groups, group, rows, place) : -1)
+    STORE_STAGED(OF_ROW);
+#endif
+}
+#endif
+
+// Adds the sums of a product's parts in order and finishes as the product does without a split. Global: eighths of
+// columns, rounded up; rows; groups. kept, channels: see store/halves.cl; both 1 where all columns are kept.
+kernel void conv_sum_halves(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias,
+                            const int accumulate, const int rows, const int columns, const int parts, const int groups,
+                            const int kept, const int channels, const Target place EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
+    const int column = get_global_id(0) * 8, row = get_global_id(1), group = get_global_id(2);
+    const long next = (long)groups * rows * columns;
+    global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
+    const int there = min(columns - column, 8);
+    float8 sum = 0;
+    if (there == 8 && (ulong)from % 16 == 0 && next % 4 == 0) {
+        for (int part = 0; part < parts; part++, from += next)
+            sum += (float8)(*(global const float4 *)from, *(global const float4 *)(from + 4));
+    } else {
+        float all[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        for (int part = 0; part < parts; part++, from += next)
+            for (int i = 0; i < there; i++) all[i] += from[i];
+        sum = (float8)(all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]);
+    }
+    int count = there;
+    long at = column;
+    int width = columns;
+    if (kept < channels) {  // eight neighbours are of one tap
+        at = column / channels * kept + column % channels;
+        count = min(there, kept - column % channels);
+        width = columns / channels * kept;
+    }
+    if (count <= 0) return;
+    at += first_of_row(row, width, groups, group, rows, place);
+    finish8(sum, OPEN(target), at, group * columns + column, count, OPEN(bias), has_bias, accumulate PASS_EPILOGUE);
+}
+
+// Copies rows of `channels` elements to rows of `padded`, a multiple of eight, with zeros after them. Global: eighths
+// of all rows.
+kernel void conv_pad_channels(CONST_TENSOR(from), TENSOR(to), const int channels, const int padded) {
+    const long id = get_global_id(0);
+    const int vectors = padded / 8, first = id % vectors * 8;
+    global const ushort *const row = (global const ushort *)OPEN(from) + id / vectors * channels + first;
+    ushort all[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) all[i] = first + i < channels ? row[i] : 0;
+    *(global ushort8 *)(OPEN(to) + id * 8) = (ushort8)(all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]);
+}

@@ -1,0 +1,287 @@
+// Loaders of operands of 16 bits in channels last: vectors of eight neighbouring channels, by copies that run while
+// work-items go on (micro/halves.cl). Channels of a group are a multiple of eight.
+//
+// OPERATION  A (tile rows x 64)                       B
+// FORWARD    pixels of y x the depth: tap, channel    output channels x the depth
+// DATA       pixels of dx x the depth: tap, channel   the depth x input channels
+// FILTER     pixels x output channels                 pixels, at a tap x input channels
+//
+// Work-item `id` copies vector id % 8 of rows id / 8 + i * ROWS_AT_ONCE, of each block of 64 columns.
+
+#include "conv/gemm_gpu/loaders/positions.cl"
+
+#define ROWS_AT_ONCE (THREADS / 8)
+#define DEPTH_COPIES (HALVES_DEPTH / ROWS_AT_ONCE)  // of a block whose rows are the depth
+#define A_COPIES (TILE_M / ROWS_AT_ONCE)
+#define B_COPIES (TILE_N / ROWS_AT_ONCE)
+#define B_BLOCKS (TILE_N / 64)
+
+#define IN_PLACE ALWAYS_INLINE
+
+// A vector of the depth: a channel of a tap.
+typedef struct {
+    int channel, w, h, d;
+    int distance;  // elements of the source from a pixel's first tap
+} Walk;
+
+IN_PLACE void walk_to_tap(Walk *walk, const int pixel_step, const Grid grid) {
+    walk->distance = TAP_DISTANCE(walk->d, walk->h, walk->w) * pixel_step;
+}
+
+IN_PLACE Walk walk_from(const int depth, const int channels, const int pixel_step, const Grid grid) {
+    const int tap = depth / channels, rest = tap / grid.taps_w;
+    Walk walk = {depth % channels, tap % grid.taps_w, rest % grid.taps_h, rest / grid.taps_h, 0};
+    walk_to_tap(&walk, pixel_step, grid);
+    return walk;
+}
+
+// Goes on by a step of the depth.
+IN_PLACE void walk_on(Walk *walk, const int channels, const int pixel_step, const Grid grid) {
+    walk->channel += HALVES_DEPTH;
+    if (walk->channel < channels) return;
+    do {
+        walk->channel -= channels;
+        if (++walk->w == grid.taps_w) {
+            walk->w = 0;
+            if (++walk->h == grid.taps_h) {
+                walk->h = 0;
+                walk->d++;
+            }
+        }
+    } while (walk->channel >= channels);
+    walk_to_tap(walk, pixel_step, grid);
+}
+
+// A pixel of the grid.
+typedef struct {
+    int w, h, d, image;
+} GridPixel;
+
+IN_PLACE GridPixel grid_pixel(const int pixel, const Grid grid) {
+    const int rest = pixel / grid.size_w, image_d = rest / grid.size_h;
+    const GridPixel at = {pixel % grid.size_w, rest % grid.size_h, image_d % grid.size_d, image_d / grid.size_d};
+    return at;
+}
+
+IN_PLACE Position first_tap(const GridPixel at, const Grid grid) {
+    const Position position = {
+        at.d * grid.stride_d + grid.begin_d, at.h * grid.stride_h + grid.begin_h, at.w * grid.stride_w + grid.begin_w};
+    return position;
+}
+
+// Elements from the source's beginning to a position of an image, wherever that is.
+IN_PLACE long elements_to(const Position at, const int image, const int pixel_step, const Grid grid) {
+    return (((long)image * grid.source_d + at.d) * grid.source_h + at.h) * (grid.source_w * (long)pixel_step) +
+           at.w * (long)pixel_step;
+}
+
+IN_PLACE bool meets(const Position at, const int d, const int h, const int w, const Grid grid) {
+    return inside(at, (int4)(0, d * grid.step_d, h * grid.step_h, w * grid.step_w), grid);
+}
+
+#define COPY_OR_LOAD(to, from, valid) \
+    if (aligned)                      \
+        COPY_HALVES(to, from, valid); \
+    else                              \
+        *(local ushort8 *)(to) = (valid) ? vload8(0, (global const ushort *)(from)) : (ushort8)(0)
+
+#if OPERATION != FILTER
+typedef struct {
+    global const stored *a[A_COPIES];  // of a pixel's first tap and channel
+    Position at[A_COPIES];
+    Walk walk;
+#if OPERATION == FORWARD
+    global const stored *b[B_COPIES];
+    int k;
+#else
+    global const stored *b[DEPTH_COPIES];
+    Walk b_walks[DEPTH_COPIES];
+    global const stored *weights;
+    int columns_left;
+#endif
+} Loader;
+
+#if OPERATION == DATA
+// Where the weights of a channel of a tap begin.
+IN_PLACE global const stored *weights_of(const Walk at, global const stored *weights, const int columns,
+                                         const Taps met) {
+    const int tap_d = met.first_d + at.d * met.step_d, tap_h = met.first_h + at.h * met.step_h;
+    const int tap = (tap_d * met.kernel_h + tap_h) * met.kernel_w + met.first_w + at.w * met.step_w;
+    return weights + ((long)at.channel * (met.kernel_d * met.kernel_h * met.kernel_w) + tap) * columns;
+}
+#endif
+
+IN_PLACE void loader_open(Loader *loader, global const stored *source, global const stored *weights, const int rows,
+                          const int columns, const int depth, const int channels, const int row_step, const int groups,
+                          const int group, const int row_tile, const int column_tile, const int first, const Grid grid,
+                          const Taps met) {
+    const int id = get_local_id(0), vector = id % 8 * 8, pixel_step = groups * channels;
+#pragma unroll
+    for (int i = 0; i < A_COPIES; i++) {  // rows and columns beyond the last ones are not stored
+        const int row = min(row_tile + id / 8 + i * ROWS_AT_ONCE, rows - 1);
+#if PLAIN
+        loader->a[i] = source + (long)row * pixel_step + group * channels;
+#else
+        const GridPixel pixel = grid_pixel(row, grid);
+        loader->at[i] = first_tap(pixel, grid);
+        loader->a[i] = source + elements_to(loader->at[i], pixel.image, pixel_step, grid) + group * channels;
+#endif
+    }
+    loader->walk = walk_from(first * HALVES_DEPTH + vector, channels, pixel_step, grid);
+#if OPERATION == FORWARD
+    loader->k = first * HALVES_DEPTH + vector;
+#pragma unroll
+    for (int i = 0; i < B_COPIES; i++) {
+        const int column = min(column_tile + id / 8 + i * ROWS_AT_ONCE, columns - 1);
+        loader->b[i] = weights + ((long)group * columns + column) * depth;
+    }
+#else
+    loader->weights = weights + (long)group * channels * (met.kernel_d * met.kernel_h * met.kernel_w) * columns +
+                      column_tile + vector;
+    loader->columns_left = columns - column_tile - vector;
+#pragma unroll
+    for (int i = 0; i < DEPTH_COPIES; i++) {
+        loader->b_walks[i] = walk_from(first * HALVES_DEPTH + id / 8 + i * ROWS_AT_ONCE, channels, 0, grid);
+        loader->b[i] = weights_of(loader->b_walks[i], loader->weights, columns, met);
+    }
+#endif
+}
+
+IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, const int columns, const int depth,
+                          const int channels, const int groups, const int group, const bool aligned, const Grid grid,
+                          const Taps met) {
+    const int id = get_local_id(0), vector = id % 8 * 8, row = id / 8;
+    const Walk walk = loader->walk;
+    const bool there = walk.d < grid.taps_d;
+#pragma unroll
+    for (int i = 0; i < A_COPIES; i++) {
+#if PLAIN
+        const bool valid = there;
+#else
+        const bool valid = there && meets(loader->at[i], walk.d, walk.h, walk.w, grid);
+#endif
+        COPY_OR_LOAD(
+            a + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->a[i] + (walk.distance + walk.channel), valid);
+    }
+    walk_on(&loader->walk, channels, groups * channels, grid);
+#if OPERATION == FORWARD
+#pragma unroll
+    for (int i = 0; i < B_COPIES; i++)
+        COPY_OR_LOAD(b + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->b[i] + loader->k, loader->k < depth);
+    loader->k += HALVES_DEPTH;
+#else
+#pragma unroll
+    for (int i = 0; i < DEPTH_COPIES; i++) {
+        const bool in_taps = loader->b_walks[i].d < grid.taps_d;
+#pragma unroll
+        for (int j = 0; j < B_BLOCKS; j++) {
+            const bool valid = in_taps && 64 * j < loader->columns_left;
+            COPY_OR_LOAD(
+                b + j * HALVES_BLOCK + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->b[i] + 64 * j, valid);
+        }
+        if (loader->b_walks[i].channel + HALVES_DEPTH < channels) {
+            loader->b_walks[i].channel += HALVES_DEPTH;
+            loader->b[i] += (long)HALVES_DEPTH * (met.kernel_d * met.kernel_h * met.kernel_w) * columns;
+        } else {
+            walk_on(&loader->b_walks[i], channels, 0, grid);
+            loader->b[i] = weights_of(loader->b_walks[i], loader->weights, columns, met);
+        }
+    }
+#endif
+}
+#else
+typedef struct {
+    global const stored *a[DEPTH_COPIES], *b;
+    int pixel[DEPTH_COPIES];
+#if PLAIN
+    global const stored *x[DEPTH_COPIES];
+#else
+    GridPixel at[DEPTH_COPIES];
+    GridPixel step;
+#endif
+    Walk taps[B_BLOCKS];  // those of the work-item's columns
+    int rows_left, columns_left;
+} Loader;
+
+IN_PLACE void loader_open(Loader *loader, global const stored *dy, global const stored *x, const int rows,
+                          const int columns, const int depth, const int channels, const int row_step, const int groups,
+                          const int group, const int row_tile, const int column_tile, const int first, const Grid grid,
+                          const Taps met) {
+    const int id = get_local_id(0), vector = id % 8 * 8;
+    loader->b = x + (long)group * channels;
+    loader->rows_left = rows - row_tile - vector;
+    loader->columns_left = columns - column_tile - vector;
+#if !PLAIN
+    loader->step = grid_pixel(HALVES_DEPTH, grid);
+#endif
+#pragma unroll
+    for (int i = 0; i < DEPTH_COPIES; i++) {
+        const int pixel = first * HALVES_DEPTH + id / 8 + i * ROWS_AT_ONCE;
+        loader->pixel[i] = pixel;
+        loader->a[i] = dy + (long)pixel * row_step + (long)group * rows + row_tile + vector;
+#if PLAIN
+        loader->x[i] = loader->b + (long)pixel * groups * channels;
+#else
+        loader->at[i] = grid_pixel(pixel, grid);
+#endif
+    }
+#pragma unroll
+    for (int j = 0; j < B_BLOCKS; j++)
+        loader->taps[j] = walk_from(column_tile + vector + 64 * j, channels, groups * channels, grid);
+}
+
+#if !PLAIN
+// Goes on by a step's pixels: each axis carries once at most.
+IN_PLACE void pixel_on(GridPixel *at, const GridPixel step, const Grid grid) {
+    at->w += step.w;
+    at->h += step.h;
+    at->d += step.d;
+    at->image += step.image;
+    if (at->w >= grid.size_w) {
+        at->w -= grid.size_w;
+        at->h++;
+    }
+    if (at->h >= grid.size_h) {
+        at->h -= grid.size_h;
+        at->d++;
+    }
+    if (at->d >= grid.size_d) {
+        at->d -= grid.size_d;
+        at->image++;
+    }
+}
+#endif
+
+IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, const int depth, const int channels,
+                          const int row_step, const int groups, const bool aligned, const Grid grid) {
+    const int id = get_local_id(0), vector = id % 8 * 8, row = id / 8;
+#pragma unroll
+    for (int i = 0; i < DEPTH_COPIES; i++) {
+        const bool there = loader->pixel[i] < depth;
+        const int slot = HALVES_SLOT(vector, row + i * ROWS_AT_ONCE);
+#pragma unroll
+        for (int j = 0; j < TILE_M / 64; j++)
+            COPY_OR_LOAD(a + j * HALVES_BLOCK + slot, loader->a[i] + 64 * j, there && 64 * j < loader->rows_left);
+#if PLAIN
+        global const stored *const from = loader->x[i];
+        loader->x[i] += (long)HALVES_DEPTH * groups * channels;
+#else
+        const Position position = first_tap(loader->at[i], grid);
+        global const stored *const from =
+            loader->b + elements_to(position, loader->at[i].image, groups * channels, grid);
+        pixel_on(&loader->at[i], loader->step, grid);
+#endif
+#pragma unroll
+        for (int j = 0; j < B_BLOCKS; j++) {
+            const Walk tap = loader->taps[j];
+            bool valid = there && 64 * j < loader->columns_left;
+#if !PLAIN
+            valid = valid && meets(position, tap.d, tap.h, tap.w, grid);
+#endif
+            COPY_OR_LOAD(b + j * HALVES_BLOCK + slot, from + (tap.distance + tap.channel), valid);
+        }
+        loader->pixel[i] += HALVES_DEPTH;
+        loader->a[i] += (long)HALVES_DEPTH * row_step;
+    }
+}
+#endif

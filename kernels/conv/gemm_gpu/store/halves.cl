@@ -1,0 +1,71 @@
+// Stores a tile of sums in channels last, by vectors of eight channels: in the target with bias and epilogue, or with
+// SPLIT in the workspace for conv_sum_halves.
+//
+// Rows of a product of pixels are pixels of the grid and its columns channels; with TARGET == TO_FILTER rows are
+// output channels and columns taps of `channels` input channels, of which the target has the first `kept`.
+
+#include "common/epilogue.cl"
+#include "conv/grid.cl"
+
+// The target's element of a row's first column.
+ALWAYS_INLINE long first_of_row(const int row, const int columns, const int groups, const int group, const int rows,
+                                const Target target) {
+#if TARGET == TO_PIXELS && DENSE
+    return ((long)row * groups + group) * columns;
+#elif TARGET == TO_PIXELS
+    const int rest = row / target.pixels_w, image_d = rest / target.pixels_h;
+    const int w = row % target.pixels_w * target.stride_w + target.begin_w;
+    const int h = rest % target.pixels_h * target.stride_h + target.begin_h;
+    const int d = image_d % target.pixels_d * target.stride_d + target.begin_d, image = image_d / target.pixels_d;
+    const long pixel = (((long)image * target.size_d + d) * target.size_h + h) * target.size_w + w;
+    return (pixel * groups + group) * columns;
+#else
+    return ((long)group * rows + row) * columns;
+#endif
+}
+
+#if defined(EMULATED) && !EMULATED
+// Two numbers, rounded: a vector's conversion by OpenCL's functions goes through memory.
+ALWAYS_INLINE uint narrow_pair(const float first, const float second) {
+    uint bits;
+#ifdef BRAIN
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+#else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+#endif
+    return bits;
+}
+ALWAYS_INLINE ushort8 narrow_vector(const float8 v) {
+    return as_ushort8(
+        (uint4)(narrow_pair(v.s0, v.s1), narrow_pair(v.s2, v.s3), narrow_pair(v.s4, v.s5), narrow_pair(v.s6, v.s7)));
+}
+#define NARROW_VECTOR(v) narrow_vector(v)
+#else
+#define NARROW_VECTOR(v) narrow8(v)
+#endif
+
+// Finishes eight neighbours, of which there are `count`: element `at` of the target and its channel are the first's.
+ALWAYS_INLINE void finish8(float8 sum, global stored *target, const long at, const int channel, const int count,
+                           global const stored *bias, const int has_bias, const int accumulate TAKE_EPILOGUE) {
+    if (count >= 8) {
+        if (has_bias) sum += VLOAD(bias, channel);
+        sum = EPILOGUE_CHANNELS(sum, channel, at);
+        if ((ulong)(target + at) % 16 == 0) {
+            global ushort8 *const to = (global ushort8 *)(target + at);
+            if (accumulate) sum += widen8(*to);
+            *to = NARROW_VECTOR(sum);
+            return;
+        }
+        if (accumulate) sum += VLOAD(target, at);
+        VSTORE(target, at, sum);
+        return;
+    }
+    const float all[8] = {sum.s0, sum.s1, sum.s2, sum.s3, sum.s4, sum.s5, sum.s6, sum.s7};
+    for (int i = 0; i < count; i++) {
+        real one = all[i];
+        if (has_bias) one += LOAD(bias, channel + i);
+        one = EPILOGUE_ELEMENT(one, channel + i, at + i);
+        if (accumulate) one += LOAD(target, at + i);
+        STORE(target, at + i, one);
+    }
+}
