@@ -41,13 +41,13 @@ SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # In cycles of a compute unit; only ratios count
-MULTIPLY_ADDS = 1600  # of a cycle, on operands of 16 bits
-SHARED_BYTES = 28  # of operands that reach each unit in a cycle where all of them read
-OWN_BYTES = 50  # the same where few units read
-STEP = 100  # of a step, for what work-items wait
-START, STORE = 1500, 0.08  # of a tile: until its first product, and for each element that is stored
-LAUNCH = 6000
-SUM = 0.003  # to write and read a sum of a part, of all compute units together
+MULTIPLY_ADDS = 1424  # of a cycle, on operands of 16 bits
+SHARED_BYTES = 34.6  # of operands that reach each unit in a cycle where all of them read
+OWN_BYTES = 107  # the same where few units read
+STEP = 15  # of a step, for what work-items wait
+START, STORE = 4440, 0.133  # of a tile: until its first product, and for each element that is stored
+LAUNCH = 12000  # of sums' launch
+SUM = 0.0027  # to write and read a sum of a part, of all compute units together
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Tile:
     warp_n: int
     busy: int
     slower: float
+    slower_windows: float
     options: tuple[str, ...] = ()
 
     @property
@@ -179,8 +180,10 @@ def tiles(units: str) -> tuple[Tile, ...]:
         words = line.split("#")[0].split()
         if words and words[0] == units:
             m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
-            options = tuple(words[9:])
-            found.append(Tile(units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), options))
+            options = tuple(words[10:])
+            found.append(
+                Tile(units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options)
+            )
     return tuple(found)
 
 
@@ -199,7 +202,7 @@ def cycles(product: Product, tile: Tile, parts: int, units: int) -> float:
     """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units."""
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
-    time = _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units)
+    time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units)
     if parts > 1:
         time += LAUNCH + SUM * parts * product.rows * product.columns * product.groups
     return time
@@ -209,7 +212,7 @@ def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, 
     """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units."""
     reading = min(1.0, work_groups / units)
     step = max(tile.m * tile.n * HALVES_DEPTH / MULTIPLY_ADDS, nbytes * reading / SHARED_BYTES, nbytes / OWN_BYTES)
-    each = steps * (step + STEP / busy) * tile.slower + (STORE * tile.m * tile.n + START) / busy
+    each = steps * (step + STEP / busy) + (STORE * tile.m * tile.n + START) / busy
     full, rest = divmod(ceil_div(work_groups, units), busy)
     return each * (full * busy + ((rest + busy) / 2 if rest else 0))
 
@@ -219,7 +222,7 @@ def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, un
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
     steps = windows.taps * ceil_div(product.depth // windows.taps, HALVES_DEPTH)
     nbytes = (tile.n + windows.source_rows(tile) / windows.taps) * HALVES_DEPTH * 2
-    return _cycles(tile, work_groups, steps, nbytes, busy, units)
+    return tile.slower_windows * _cycles(tile, work_groups, steps, nbytes, busy, units)
 
 
 def choose(product: Product, candidates: list[Tile], units: int) -> Choice:
