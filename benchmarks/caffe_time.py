@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -60,6 +61,24 @@ def average(side: str, model: Path, iterations: int, threads: dict[str, str]) ->
     return found, re.findall(r"clgraft: layer .* stays Caffe's own.*", done.stderr)
 
 
+def caffe_and_blas() -> str:
+    """Return Caffe's version and the library that multiplies for it, with the kernels that a variable makes it take."""
+    said = subprocess.run(["caffe", "--version"], capture_output=True, text=True)
+    version = re.search(r"version ([0-9.]+)", said.stdout + said.stderr)
+    linked = subprocess.run(["ldd", shutil.which("caffe") or "caffe"], capture_output=True, text=True).stdout
+    libraries = {name: os.path.realpath(path) for name, path in re.findall(r"(\S+) => (\S+)", linked)}
+    names = ["Caffe" + f" {version[1]}" * bool(version)]
+    openblas = next((path for name, path in libraries.items() if name.startswith("libopenblas")), "")
+    if openblas:
+        found = re.search(r"r([0-9.]+)\.so", openblas)
+        names.append("OpenBLAS" + f" {found[1]}" * bool(found))
+        kernels = os.environ.get("OPENBLAS_CORETYPE")
+        names += [f"OPENBLAS_CORETYPE={kernels}"] * bool(kernels)
+    else:
+        names += [Path(path).name for name, path in libraries.items() if "blas" in name]
+    return ", ".join(names)
+
+
 def main() -> None:
     """Print a line for each net and each of Caffe's averages."""
     options = parse()
@@ -96,7 +115,7 @@ def main() -> None:
                 spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
                 print(f"{name:10} {what:17} {times}  ratio {statistics.median(ratios):.2f} ({spread})", flush=True)
     threads = choice.threads(choice.tried[choice.chosen].threads) if choice.tried else Threads(0, choice.chosen)
-    keep(options.json, core.context(), rows, {"caffe": "Caffe"}, {"caffe": threads})
+    keep(options.json, core.context(), rows, {"caffe": caffe_and_blas()}, {"caffe": threads})
 
 
 if __name__ == "__main__":
