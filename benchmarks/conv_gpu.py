@@ -2,7 +2,7 @@
 
 Only the device is timed, without copies to the host: our launches on device buffers and cuDNN on its tensors, in turn.
 cuDNN has two layouts, channels first and, in two axes, channels last; the faster one counts and is named. With
-`CLGRAFT_PRECISION=tf32` both sides may use TF32.
+`CLGRAFT_PRECISION=tf32` both sides may use TF32. `--dtype float16` (or bfloat16) compares 16 bits, ours in channels last.
 Every result is compared with a float64 convolution first. `--tiles FILE` also times every tile and split of gpu_gemm,
 for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` keeps the figures.
 """
@@ -29,6 +29,8 @@ from clgraft.core.operators.conv.gemm_gpu import builder
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
 from clgraft.core.planning.precision import TF32, precision
+from clgraft.core.problem import SMALL
+from clgraft.core.problem.layout import FIRST, LAST, channels_first, channels_last
 from clgraft.core.session.context import Context
 from clgraft.plugins.command_line.bench.cases import group_of
 from clgraft.plugins.command_line.bench.results import Measurement
@@ -128,14 +130,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=["resnet50"], help="names of files in tests/problems")
     parser.add_argument("--batch", type=int, default=0, help="instead of the problems' own")
+    parser.add_argument("--dtype", default="float32", choices=("float32", *SMALL), help="of both sides")
     parser.add_argument("--only", default="", help="part of a problem's name")
     parser.add_argument("--tiles", metavar="FILE", help="time every tile and split, and keep their times")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == TF32
     torch.backends.cudnn.benchmark = True
-    context = core.context("gpu")
-    print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours ({precision()}), error ours / cuDNN")
+    context, dtype = core.context("gpu"), getattr(torch, options.dtype)
+    used = precision() if options.dtype == "float32" else options.dtype
+    print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours ({used}), error ours / cuDNN")
     results, rows, ratios = [], [], {direction: [] for direction in DIRECTIONS}
     for name in announced(options.sets):
         for label, text in problem_lines(name).items():
@@ -144,19 +148,24 @@ def main() -> int:
             forward = core.parse(text)
             if forward.pad_begin != forward.pad_end or forward.dtype != "float32":
                 continue
-            forward = replace(forward, batch=options.batch or forward.batch, bias=False)
+            forward = replace(forward, batch=options.batch or forward.batch, bias=False, dtype=options.dtype)
             rng = np.random.default_rng(0)
             shapes = {a.name: a.shape for a in forward.arguments()}
             shapes["dy"] = shapes.pop("y")
             arrays = {key: rng.standard_normal(shape, np.float32) for key, shape in shapes.items()}
-            tensors = {key: torch.from_numpy(array).cuda() for key, array in arrays.items()}
+            tensors = {key: torch.from_numpy(array).cuda().to(dtype) for key, array in arrays.items()}
+            if options.dtype in SMALL:  # the same numbers as cuDNN's
+                forward = replace(forward, layout=LAST)
+                rounded = {key: tensor.float().cpu().numpy() for key, tensor in tensors.items()}
+                arrays = {key: channels_last(array).astype(options.dtype) for key, array in rounded.items()}
             doubles = {key: tensor.double() for key, tensor in tensors.items()}
             for direction in DIRECTIONS:
                 problem = forward.with_direction(direction)
                 exact = torch_call(problem, doubles)()
                 peers = {layout: torch_call(problem, laid_out) for layout, laid_out in layouts_of(tensors).items()}
                 run = DeviceRun(context, problem, arrays)
-                error = relative_error(run.result(), exact)
+                result = run.result() if forward.layout == FIRST else channels_first(run.result()).astype(np.float32)
+                error = relative_error(np.ascontiguousarray(result), exact)
                 times: dict[str, list[float]] = {"ours": [], **{layout: [] for layout in peers}}
                 runs = run.enough()
                 for _ in range(9):
@@ -187,7 +196,7 @@ def main() -> int:
     if options.tiles:
         with open(options.tiles, "w") as file:
             json.dump(results, file, indent=1)
-    keep(options.json, context, rows, {"torch": f"PyTorch {torch.__version__}"})
+    keep(options.json, context, rows, {"torch": f"PyTorch {torch.__version__}" + f", {used}" * (used != "float32")})
     return 0
 
 
