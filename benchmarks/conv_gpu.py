@@ -2,9 +2,9 @@
 
 Only the device is timed, without copies to the host: our launches on device buffers and cuDNN on its tensors, in turn.
 cuDNN has two layouts, channels first and, in two axes, channels last; the faster one counts and is named. With
-`CLGRAFT_PRECISION=tf32` both sides may use TF32. `--dtype float16` (or bfloat16) compares 16 bits, ours in channels last.
-Every result is compared with a float64 convolution first. `--tiles FILE` also times every tile and split of gpu_gemm,
-for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` keeps the figures.
+`CLGRAFT_PRECISION=tf32` both sides may use TF32. `--dtype float16` (or bfloat16) compares 16 bits, ours in channels
+last. Every result is compared with a float64 convolution first. `--tiles FILE` also times every tile and split of
+gpu_gemm, for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` keeps the figures.
 """
 
 from __future__ import annotations
