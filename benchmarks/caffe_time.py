@@ -73,7 +73,7 @@ def caffe_and_blas() -> str:
         found = re.search(r"r([0-9.]+)\.so", openblas)
         names.append("OpenBLAS" + f" {found[1]}" * bool(found))
         kernels = os.environ.get("OPENBLAS_CORETYPE")
-        names += [f"OPENBLAS_CORETYPE={kernels}"] * bool(kernels)
+        names[-1] += f" ({kernels})" * bool(kernels)
     else:
         names += [Path(path).name for name, path in libraries.items() if "blas" in name]
     return ", ".join(names)

@@ -309,13 +309,14 @@ class _Builder:
             raise Declined(f"got settings {sorted(settings)}, expected tile and parts")
         self.tiles = fitting(units, planner.device)
         self.room = local_memory(units, planner.device)
+        self.native = units in planner.device.matrix_units  # or what they compute through local memory
         self.common = {
             **GRID.defines(),
             **TARGET.defines(),
             **TAPS.defines(),
             "VL": 8,
             "SCALAR_ITEMS": int(planner.device.vectorizes_items),
-            "EMULATED": int(units not in planner.device.matrix_units),
+            "EMULATED": int(not self.native),
         }
         self.layout = WorkspaceLayout()
         self.launches: list[Launch] = []
@@ -419,7 +420,7 @@ class _Builder:
             **epilogue_defines(self.epilogue),
         }
         options: tuple[str, ...] = ()
-        if self.planner.device.device_class == "nvidia":
+        if self.native:
             options = (
                 f"-cl-nv-maxrregcount={min(255, self.planner.device.registers // (tile.threads * busy) // 8 * 8)}",
             )
@@ -509,7 +510,7 @@ class _Builder:
         sizes = (product.rows, product.columns)
         place, last = grid.target_argument(), epilogue_arguments(self.epilogue, problem.dtype)
         fused = epilogue_defines(self.epilogue)
-        options = choice.tile.options if self.planner.device.device_class == "nvidia" else ()
+        options = choice.tile.options if self.native else ()
         sums: tuple[Any, ...] = ()
         if split:
             nbytes = choice.parts * product.groups * product.rows * product.columns * 4
