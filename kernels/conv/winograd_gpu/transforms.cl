@@ -10,6 +10,7 @@
 #include "conv/winograd_gpu/tiles.cl"
 #include "common/aligned.cl"
 #include "common/epilogue.cl"
+#include "common/raw.cl"
 
 // V of x. Global: tiles, channels, groups. The first `filled` channels of each group are written, those from `channels`
 // on with zeros; a group of V has `padded` channels. All pieces of a channel are counted.
@@ -31,10 +32,10 @@ kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
         (long)top * grid.source_w + left;
     const long next = (long)groups * padded * part.pitch;
     global real *to = OPEN(V) + ((long)group * padded + channel) * part.pitch + tile;
-#define PIXEL(i, j)                                                               \
-    ((uint)(top + (i)) < (uint)height && (uint)(left + (j)) < (uint)grid.source_w \
-         ? LOAD(from, (i) * grid.source_w + (j))                                  \
-         : 0)
+#define PIXEL(i, j)                                                                      \
+    REAL_OF((uint)(top + (i)) < (uint)height && (uint)(left + (j)) < (uint)grid.source_w \
+                ? LOAD_RAW(from, (i) * grid.source_w + (j))                              \
+                : (raw)0)
 #define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
     TRANSFORM_2D(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
 #undef PIXEL
