@@ -2,8 +2,21 @@
 //
 // RAW_QUAD       four of them
 // REAL_OF(bits)  the number that one stands for
+// PTX            1: the compiler takes NVIDIA's assembly
 #if STORAGE == 16
-#ifndef BRAIN
+#if !defined(BRAIN) && defined(PTX)
+// One instruction each. What the compiler makes of vload_half and vstore_half in private memory is its own matter.
+float widen(const ushort bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+ushort narrow(const float value) {
+    ushort bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#elif !defined(BRAIN)
 SMALL_NUMBERS()
 #endif
 typedef ushort raw;
