@@ -21,12 +21,13 @@ import numpy as np
 import pyopencl as cl
 from device_run import DeviceRun
 from progress import announced, say
-from timing import geometric_mean, keep, problem_lines, row
+from timing import geometric_mean, keep, row
 
 from clgraft import core
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import expect_in_numpy
 from clgraft.core.session.context import Context
+from clgraft.core.tuning import problem_sets
 
 SETS = ("classic", "depthwise", "norms", "poolings")
 DIRECTIONS = {
@@ -73,7 +74,7 @@ def cases(sets: Sequence[str], batch: int) -> Iterator[Case]:
             for text in OTHERS[name](batch):
                 yield Case(name, text, text)
             continue
-        for label, text in problem_lines(name).items():
+        for label, text in problem_sets.lines(name).items():
             kind = text.split()[0]
             for direction in DIRECTIONS[kind]:
                 problem = replace(core.parse(text), batch=batch).with_direction(direction)

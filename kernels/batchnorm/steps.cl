@@ -55,7 +55,10 @@
             if (step < (end)) read_wide(held + WIDE * i, OPEN(tensor) + place, quads);    \
             NEXT_PLACE                                                                    \
         }                                                                                 \
-        STEPS WIDTH to[WIDE * i + e] = REAL_OF(held[WIDE * i + e]);                       \
+        STEPS {                                                                           \
+            STEP(start)                                                                   \
+            if (step < (end)) WIDTH to[WIDE * i + e] = REAL_OF(held[WIDE * i + e]);       \
+        }                                                                                 \
     }
 // clang-format on
 

@@ -1,7 +1,8 @@
 // Elements as memory has them, for what is read long before its use: a conversion right after a load waits for it.
 //
 // RAW_QUAD       four of them
-// REAL_OF(bits)  the number that one stands for
+// REAL_OF(bits)  the number that one stands for. Bits must have been set: compilers take that for granted of what is
+//                handed to a function
 // PTX            1: the compiler takes NVIDIA's assembly
 #if STORAGE == 16
 #if !defined(BRAIN) && defined(PTX)
