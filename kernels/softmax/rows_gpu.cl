@@ -63,8 +63,8 @@ DEFINE_SHARE(share_sum, SUM)
 #define TOP_OF_ROW(value) share_top(firsts[0] + of_group, seconds[0] + of_group / FAN, lane, value)
 #define SUM_OF_ROW(value) share_sum(firsts[1] + of_group, seconds[1] + of_group / FAN, lane, value)
 
-// Reads a work-item's channels; MISSING is for places without one. Addresses that allow it are read in quads. Numbers are
-// converted when all reads are on their way (common/raw.cl).
+// Reads a work-item's channels; MISSING is for places without one. Addresses that allow it are read in quads. Numbers
+// are converted when all reads are on their way (common/raw.cl).
 #define READ_ONE_BY_ONE(p) _Pragma("unroll") EACH if (CHANNEL < end) held[i] = LOAD_RAW(p, CHANNEL);
 #define READ_EACH(to, p, MISSING)                                                          \
     {                                                                                      \
