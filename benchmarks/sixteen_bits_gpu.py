@@ -47,6 +47,8 @@ UNKNOWN = {
     "registers": 0,
     "largest_local_memory": 0,
     "has_wgmma": False,
+    "has_wgmma_halves": False,
+    "has_mma_halves": False,
 }
 NORMAL = 2**20  # random numbers, which arrays repeat
 COPY_BYTES = 2**29
