@@ -1,19 +1,21 @@
-"""Time clgraft's launches and PyTorch's calls on the device alone."""
+"""Time clgraft's launches and PyTorch's calls on the device alone; our launches need no PyTorch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyopencl as cl
-import torch
 from launch_loop import LaunchLoop
 
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.session.context import Context
+
+if TYPE_CHECKING:
+    import torch  # only for what times or compares its tensors
 
 ENQUEUED_MS = 0.02  # a host needs less than that to enqueue a launch or a call
 FILL_BYTES, FILL_MS = 2**28, 0.05  # what the device does meanwhile, and the least that it takes
@@ -108,6 +110,8 @@ class DeviceRun:
 
 def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
     """Return the device's time of one of several calls in a row, all of them enqueued before the first one begins."""
+    import torch
+
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda._sleep(int((1 + times) * ENQUEUED_MS * CYCLES_OF_MS))
     start.record()
@@ -120,5 +124,7 @@ def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
 
 def relative_error(result: np.ndarray, exact: torch.Tensor) -> float:
     """Return the norm of the error divided by the norm of the exact result."""
+    import torch
+
     got = torch.from_numpy(result).to(exact.device, torch.float64)
     return float((got - exact).norm() / exact.norm())

@@ -48,11 +48,16 @@
 // clang-format off
 #define READ_ROUND(to, tensor, start, end)                                                \
     {                                                                                     \
+        raw held[WIDE * EACH];                                                            \
         FIRST_PLACE(start)                                                                \
         STEPS {                                                                           \
             STEP(start)                                                                   \
-            if (step < (end)) read_wide(to + WIDE * i, OPEN(tensor) + place, quads);      \
+            if (step < (end)) read_wide(held + WIDE * i, OPEN(tensor) + place, quads);    \
             NEXT_PLACE                                                                    \
+        }                                                                                 \
+        STEPS {                                                                           \
+            STEP(start)                                                                   \
+            if (step < (end)) WIDTH to[WIDE * i + e] = REAL_OF(held[WIDE * i + e]);       \
         }                                                                                 \
     }
 // clang-format on

@@ -1,4 +1,5 @@
-// WIDE neighbouring elements of a tensor, on GPUs; `quads` says whether the address allows one load or store.
+// WIDE neighbouring elements of a tensor, on GPUs; `quads` says whether the address allows one load or store. They are
+// read as memory has them (common/raw.cl), so that many reads are on their way before the first one is converted.
 #include "pointwise/value.cl"
 #include "pointwise/quads.cl"
 
@@ -7,14 +8,13 @@
 #endif
 #define WIDTH _Pragma("unroll") for (int e = 0; e < WIDE; e++)
 
-void read_wide(real *to, global const stored *from, const bool quads) {
+void read_wide(raw *to, global const stored *from, const bool quads) {
 #if WIDE == 4
     if (quads) {
-        READ_QUAD_stored(to, from)
-        return;
+        READ_RAW_QUAD_stored(to, from) return;
     }
 #endif
-    WIDTH to[e] = LOAD(from, e);
+    WIDTH to[e] = LOAD_RAW(from, e);
 }
 
 void write_wide(global stored *to, const real *from, const bool quads, const int accumulate) {

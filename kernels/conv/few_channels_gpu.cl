@@ -15,7 +15,9 @@
 // With PARTS 1 a work-item makes all phases. With PARTS SH it makes those of one row, whose taps are TAP_STEP apart:
 // all rows run the same code, with zeros as the weights of taps that a row lacks.
 
+#include "common/aligned.cl"
 #include "common/epilogue.cl"
+#include "common/raw.cl"
 
 #ifndef CHANNELS
 #define CHANNELS 3  // input channels of a group
@@ -101,9 +103,10 @@
 #define SHARED_SUMS (ROOM < SUMS ? ROOM : SUMS)
 #define LANE(v, lane) ((lane) == 0 ? (v).s0 : (lane) == 1 ? (v).s1 : (lane) == 2 ? (v).s2 : (v).s3)
 
-// The phases of a pixel along a row, where they can be stored at once.
-#if STORAGE == 32 && (SW == 2 || SW == 4)
-#define WIDE CAT(float, SW)
+// Whether the phases of a pixel along a row are stored at once.
+#define WIDE (STORAGE != 64 && (SW == 2 || SW == 4))
+#if WIDE && SW == 2 && STORAGE == 16
+SMALL_NUMBERS(2)
 #endif
 
 // Reads a work-item's share of a step, from output channel `next` on, and later leaves it in one half of the tiles.
@@ -113,20 +116,21 @@
         const bool there = (next) + s < out_channels;                                                                  \
         global const stored *plane = gradients + (long)((next) + s) * oh * ow;                                         \
         _Pragma("unroll") for (int i = 0; i < TILE_FETCHES; i++)                                                       \
-            fetched[s][i] = there && places[i] >= 0 ? LOAD(plane, places[i]) : 0;                                      \
+            fetched[s][i] = there && places[i] >= 0 ? LOAD_RAW(plane, places[i]) : 0;                                  \
     }                                                                                                                  \
     _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++) {                                                       \
         const bool there = weight_places[i] >= 0 && (next) + CHANNEL_OF(i) < out_channels;                             \
-        fetched_weights[i] = there ? LOAD(weights, weight_places[i] + (next) * CHANNEL_WEIGHTS) : 0;                   \
+        fetched_weights[i] = there ? LOAD_RAW(weights, weight_places[i] + (next) * CHANNEL_WEIGHTS) : 0;               \
     }
 #define KEEP(half)                                                                                                     \
     _Pragma("unroll") for (int s = 0; s < STEP; s++) {                                                                 \
         _Pragma("unroll") for (int i = 0; i < TILE_FETCHES; i++)                                                       \
-            if (id + i * THREADS < TILE) tiles[((half) * STEP + s) * TILE + id + i * THREADS] = fetched[s][i];         \
+            if (id + i * THREADS < TILE)                                                                               \
+                tiles[((half) * STEP + s) * TILE + id + i * THREADS] = REAL_OF(fetched[s][i]);                         \
     }                                                                                                                  \
     _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++)                                                         \
         if (id + i * THREADS < STEP_WEIGHTS)                                                                           \
-            ((local real *)quads)[(half) * STEP_WEIGHTS + id + i * THREADS] = fetched_weights[i];
+            ((local real *)quads)[(half) * STEP_WEIGHTS + id + i * THREADS] = REAL_OF(fetched_weights[i]);
 // clang-format on
 
 // The first tap of a phase along the columns; KH if it has none.
@@ -177,7 +181,8 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
 #else
     const int begin_row = 0;
 #endif
-    real sums[SUMS], fetched[STEP][TILE_FETCHES], fetched_weights[WEIGHT_FETCHES];
+    real sums[SUMS];
+    raw fetched[STEP][TILE_FETCHES], fetched_weights[WEIGHT_FETCHES];
 #pragma unroll
     for (int i = 0; i < SUMS; i++) sums[i] = 0;
 
@@ -246,8 +251,8 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
 #endif
 
     global stored *dxs = OPEN(dx) + (ulong)number * CHANNELS * ih * iw;
-#ifdef WIDE
-    const bool together = !accumulate && iw % SW == 0 && (ulong)dxs % sizeof(WIDE) == 0;
+#if WIDE
+    const bool together = !accumulate && iw % SW == 0 && IS_ALIGNED(SW, dxs);
 #endif
 #pragma unroll
     for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {
@@ -258,13 +263,13 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
 #pragma unroll
             for (int c = 0; c < CHANNELS; c++) {
                 global stored *to = dxs + ((ulong)c * ih + row) * iw + column;
-#ifdef WIDE
+#if WIDE
                 if (together) {
                     if (column < iw) {
-                        WIDE wide;
+                        CAT(float, SW) wide;
 #pragma unroll
                         for (int b = 0; b < SW; b++) ((real *)&wide)[b] = sums[SUM_OF(a, b, c, pixel)];
-                        *(global WIDE *)to = wide;
+                        STORE_ALIGNED(SW, to, wide);
                     }
                     continue;
                 }

@@ -7,6 +7,7 @@
 //                  change places in registers
 //   copy_elements  GPUs: a work-item takes ELEMENTS elements, a work-group apart
 //   copy_turned    GPUs: as copy_tiles, through local memory
+//   copy_turned_pairs  the same in 16 bits where all sizes and steps are even: tiles twice as wide, by twos
 // A work-item of copy_tiles takes `rows_per_item` times VL positions of the fifth axis and whole rows, any other of a
 // CPU takes one of `pieces` of a row, or `rows_per_item` whole rows.
 //
@@ -167,6 +168,7 @@ SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox 
 #ifndef SIDE
 #define SIDE 32  // of a tile of copy_turned
 #endif
+#include "common/raw.cl"
 #if LONG
 typedef ulong counter;
 #else
@@ -241,6 +243,57 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_turned(
         if (block + i >= size4 || begin + lane >= length) continue;
         const ulong at = to + (block + i) * y4 + begin + lane;
         STORE(ys, at, accumulate ? LOAD(ys, at) + tile[lane][i] : tile[lane][i]);
+    }
+}
+#endif
+
+#if !FILL && STORAGE == 16
+// A tile is 2 * SIDE by 2 * SIDE elements. Rows are read by twos into words of local memory; two columns of results are
+// two halves of the same words.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_turned_pairs(
+    SOURCE TENSOR(y), const int accumulate, const SteppedBox box, const ulong count VALUE_PARAMETER) {
+    BOX_SIZES
+    local uint tile[2 * SIDE][SIDE + 1];
+    const counter across = (size4 + 2 * SIDE - 1) / (2 * SIDE), along = (length + 2 * SIDE - 1) / (2 * SIDE);
+    const int lane = get_local_id(0) % SIDE, line = get_local_id(0) / SIDE;
+    counter rest = get_group_id(0);
+    const counter block = rest % across * (2 * SIDE);
+    rest /= across;
+    const counter begin = rest % along * (2 * SIDE);
+    rest = rest / along * size4;  // the fifth axis stands at 0
+    ulong from = x_begin, to = y_begin;
+    PLACE_ROW
+    global const ushort *xs = (global const ushort *)OPEN(x) + from + block;
+    global stored *ys = OPEN(y) + to + block * y4 + begin;
+    const bool together = (ulong)xs % 4 == 0, written_together = !accumulate && (ulong)ys % 4 == 0;
+#pragma unroll
+    for (int i = line; i < 2 * SIDE; i += GROUP / SIDE) {
+        if (begin + i >= length || block + 2 * lane >= size4) continue;
+        global const ushort *pair = xs + (begin + i) * x5 + 2 * lane;
+        tile[i][lane] = together ? *(global const uint *)pair : pair[0] | (uint)pair[1] << 16;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+    for (int i = line; i < SIDE; i += GROUP / SIDE) {
+        if (block + 2 * i >= size4 || begin + 2 * lane >= length) continue;
+        const uint first = tile[2 * lane][i], second = tile[2 * lane + 1][i];
+        const uint pairs[2] = {(first & 0xffffu) | second << 16, first >> 16 | (second & 0xffff0000u)};
+#pragma unroll
+        for (int of = 0; of < 2; of++) {
+            global stored *pair = ys + (2 * i + of) * y4 + 2 * lane;
+            if (written_together) {
+                *(global uint *)pair = pairs[of];
+                continue;
+            }
+            const ushort bits[2] = {pairs[of] & 0xffffu, pairs[of] >> 16};
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                if (accumulate)
+                    STORE(pair, e, LOAD(pair, e) + REAL_OF(bits[e]));
+                else
+                    ((global ushort *)pair)[e] = bits[e];
+            }
+        }
     }
 }
 #endif

@@ -33,30 +33,30 @@
 // clang-format on
 
 // Four elements from p on, of which there may be fewer.
-#define READ_WHOLE(n, kind, p)                                                                        \
-    if (quads && element + 4 <= total) {                                                              \
-        READ_QUAD_##kind(all_##n + 4 * u, p)                                                          \
-    } else {                                                                                          \
-        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? LOAD_##kind(p, e) : 0; \
+#define READ_WHOLE(n, kind, p)                                                                            \
+    if (quads && element + 4 <= total) {                                                                  \
+        READ_RAW_QUAD_##kind(all_##n + 4 * u, p)                                                          \
+    } else {                                                                                              \
+        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? LOAD_RAW_##kind(p, e) : 0; \
     }
 #define READ_FLAT(n, kind, unit) READ_WHOLE(n, kind, (xs##n + element))
 #define READ_WHERE_FLAT(n, kind, unit) \
     if (way_##n == 3) {                \
         READ_FLAT(n, kind, unit)       \
     }
-#define READ_ROW(n, kind, unit)                                \
-    if (way_##n == 0) {                                        \
-        const real held = LOAD_##kind(xs##n, from_##n);        \
-        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = held; \
-    } else {                                                   \
-        READ_WHOLE(n, kind, (xs##n + from_##n + column))       \
+#define READ_ROW(n, kind, unit)                                   \
+    if (way_##n == 0) {                                           \
+        const RAW_##kind held = LOAD_RAW_##kind(xs##n, from_##n); \
+        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = held;    \
+    } else {                                                      \
+        READ_WHOLE(n, kind, (xs##n + from_##n + column))          \
     }
 #define READ_ELEMENT(n, kind, unit) \
-    if (way_##n != 3) all_##n[4 * u + e] = LOAD_##kind(xs##n, from_##n + (way_##n ? column : 0));
+    if (way_##n != 3) all_##n[4 * u + e] = LOAD_RAW_##kind(xs##n, from_##n + (way_##n ? column : 0));
 
-#define DECLARE_ALL(n, kind, unit) real all_##n[4 * UNROLL];
+#define DECLARE_ALL(n, kind, unit) RAW_##kind all_##n[4 * UNROLL];
 #define DECLARE_RESULTS(n, kind) real results_##n[4];
-#define FETCH(n, kind, unit) const VALUE x##n = all_##n[4 * u + e];
+#define FETCH(n, kind, unit) const VALUE x##n = REAL_OF_##kind(all_##n[4 * u + e]);
 #define BLEND_ELEMENT(n, kind)                    \
     if (wanted_##n && element + e < total) {      \
         BLEND(n, LOAD_##kind(ys##n, element + e)) \
@@ -70,7 +70,7 @@
 #define AND_OVERWRITES(n, kind) && wanted_##n && !accumulate_##n
 #endif
 // clang-format on
-#define READ_QUAD(n, kind, unit) READ_QUAD_##kind(all_##n + 4 * u, xs##n + element)
+#define READ_QUAD(n, kind, unit) READ_RAW_QUAD_##kind(all_##n + 4 * u, xs##n + element)
 #define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
 #define WRITE_QUAD(n, kind) WRITE_QUAD_##kind(ys##n + element, results_##n)
 #define WRITE(n, kind)                                                                     \

@@ -13,6 +13,24 @@
 #include "common/divide.cl"
 #include "pooling/operators.cl"
 #include "pooling/windows.cl"
+#include "common/raw.cl"
+
+// What stands for elements outside of a plane, as memory has it: the start of a maximum, less than any number, NaN.
+#if STORAGE != 16
+#define RAW_START START
+#define RAW_LEAST (-INFINITY)
+#define RAW_NAN NAN
+#elif defined(BRAIN)
+#define RAW_START (OPERATOR == 0 ? 0xff7f : 0)
+#define RAW_LEAST 0xff80
+#define RAW_NAN 0x7fc0
+#else
+#define RAW_START (OPERATOR == 0 ? 0xfbff : 0)
+#define RAW_LEAST 0xfc00
+#define RAW_NAN 0x7e00
+#endif
+// An element of x, or what stands for it.
+#define READ_OR(missing, there, place) REAL_OF((there) ? LOAD_RAW(xs, place) : (raw)(missing))
 
 #ifndef KH
 #define KH 3  // window
@@ -65,7 +83,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
         columns[r] = NOWHERE;
 #pragma unroll
         for (int q = 0; q < KW; q++) {
-            const real value = there && q0 + q >= 0 && q0 + q < iw ? LOAD(xs, (r0 + r) * iw + q0 + q) : -INFINITY;
+            const bool inside = there && q0 + q >= 0 && q0 + q < iw;
+            const real value = READ_OR(RAW_LEAST, inside, (r0 + r) * iw + q0 + q);
             columns[r] = value > rows[r] ? q : columns[r];
             rows[r] = JOIN(rows[r], value);
         }
@@ -74,7 +93,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
 #pragma unroll
         for (int q = 0; q < KW; q++) {
             const bool inside = there && q0 + q >= 0 && q0 + q < iw;
-            const real value = inside ? LOAD(xs, (r0 + r) * iw + q0 + q) : START;
+            const real value = READ_OR(RAW_START, inside, (r0 + r) * iw + q0 + q);
             const real raised = OPERATOR == 0 ? value : RAISE(value);
             row = JOIN(row, raised);
         }
@@ -160,7 +179,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_back
 #pragma unroll
             for (int q = KW - 1; q >= 0; q--) {
                 const bool inside = row_there && q0 + q >= 0 && q0 + q < iw;
-                const real value = inside ? LOAD(xs, (r0 + r) * iw + q0 + q) : NAN;
+                const real value = READ_OR(RAW_NAN, inside, (r0 + r) * iw + q0 + q);
                 tap = value == result ? r * KW + q : tap;
             }
         }

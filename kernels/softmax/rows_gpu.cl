@@ -63,17 +63,23 @@ DEFINE_SHARE(share_sum, SUM)
 #define TOP_OF_ROW(value) share_top(firsts[0] + of_group, seconds[0] + of_group / FAN, lane, value)
 #define SUM_OF_ROW(value) share_sum(firsts[1] + of_group, seconds[1] + of_group / FAN, lane, value)
 
-// Reads a work-item's channels; MISSING is for places without one. Addresses that allow it are read in quads.
+// Reads a work-item's channels; MISSING is for places without one. Addresses that allow it are read in quads. Numbers
+// are converted when all reads are on their way (common/raw.cl).
+#define READ_ONE_BY_ONE(p) _Pragma("unroll") EACH if (CHANNEL < end) held[i] = LOAD_RAW(p, CHANNEL);
+#define READ_EACH(to, p, MISSING)                                                          \
+    {                                                                                      \
+        raw held[ITEM];                                                                    \
+        READ_HELD(p)                                                                       \
+        _Pragma("unroll") EACH to[i] = CHANNEL < end ? REAL_OF(held[i]) : (real)(MISSING); \
+    }
 #if WIDE == 4
 #define QUADS(p) QUAD_ALIGNED_stored(p)
-#define READ_EACH(to, p, MISSING)                                                  \
-    if (QUADS(p)) {                                                                \
-        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) {                   \
-            to[i] = to[i + 1] = to[i + 2] = to[i + 3] = MISSING;                   \
-            if (CHANNEL < end) READ_QUAD_stored(to + i, (p) + CHANNEL)             \
-        }                                                                          \
-    } else {                                                                       \
-        _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING; \
+#define READ_HELD(p)                                                              \
+    if (QUADS(p)) {                                                               \
+        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) if (CHANNEL < end) \
+            READ_RAW_QUAD_stored(held + i, (p) + CHANNEL)                         \
+    } else {                                                                      \
+        READ_ONE_BY_ONE(p)                                                        \
     }
 // clang-format off
 #define WRITE_QUADS(p, VALUE)                                                                     \
@@ -85,7 +91,7 @@ DEFINE_SHARE(share_sum, SUM)
     }
 // clang-format on
 #else
-#define READ_EACH(to, p, MISSING) _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING;
+#define READ_HELD(p) READ_ONE_BY_ONE(p)
 #define WRITE_QUADS(p, VALUE)
 #endif
 

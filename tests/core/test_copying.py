@@ -44,9 +44,9 @@ def check(context, problem: core.Problem, rng) -> None:
     scalars = dict.fromkeys(problem.scalars(), value)
     outputs = [argument for argument in problem.arguments() if argument.role == "out"]
     assert {argument.name: argument.shape for argument in outputs} == {n: v.shape for n, v in expected.items()}
-    for mode in ("overwrite", "accumulate"):
-        blocks = {a.name: np.full(a.size + 2, np.nan, a.dtype) for a in outputs}
-        inner = {a.name: blocks[a.name][1:-1].reshape(a.shape) for a in outputs}
+    for mode, lead in (("overwrite", 1), ("overwrite", 16), ("accumulate", 1)):  # 16: where units may be written
+        blocks = {a.name: np.full(a.size + lead + 1, np.nan, a.dtype) for a in outputs}
+        inner = {a.name: blocks[a.name][lead:-1].reshape(a.shape) for a in outputs}
         old = {name: rng.standard_normal(array.shape).astype(array.dtype) for name, array in inner.items()}
         for name, array in inner.items():
             if mode == "accumulate":
@@ -58,13 +58,13 @@ def check(context, problem: core.Problem, rng) -> None:
             if mode == "accumulate":
                 wide = np.float64 if array.dtype == np.float64 else np.float32
                 wanted = (expected[name].astype(wide) + old[name].astype(wide)).astype(array.dtype)
-            what = f"{problem} {name} {mode}"
+            what = f"{problem} {name} {mode} from {lead} on"
             if isinstance(problem, core.PadProblem) and problem.direction == "backward":  # sums, rounded at each step
                 rounding = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-14}[problem.dtype]
                 np.testing.assert_allclose(array, wanted, rtol=rounding, atol=2 * rounding, err_msg=what)
             else:
                 np.testing.assert_array_equal(array, wanted, err_msg=what)
-            assert np.isnan(blocks[name][[0, -1]]).all(), f"{problem}: written outside of {name}"
+            assert np.isnan(blocks[name][[*range(lead), -1]]).all(), f"{problem}: written outside of {name}"
 
 
 @pytest.mark.parametrize("machine", MACHINES[:3])
@@ -86,6 +86,7 @@ def test_a_gpu_turns_tiles(dtype, rng):
             "transpose x[16,3,31,2] axes[3,1,2,0]",
             "transpose x[3,17,4,64] axes[3,2,0,1]",
             "transpose x[64,32] axes[1,0]",
+            "transpose x[34,3,70,2] axes[3,2,1,0]",  # by twos in 16 bits
         ):
             for problem in directions(text, dtype):
                 check(context, problem, rng)
@@ -102,6 +103,8 @@ MOVES = (
     "slice forward x[3,9,20] y[2,5,1] at[1,2,3]",
     "slice forward x[3,8,2,8,3,8] y[2,4,1,4,2,4] at[1,4,0,4,1,4]",
     "slice forward x[70000] y[64001] at[2000]",
+    "slice forward x[5,48] y[3,16] at[1,8]",  # in units of eight in 16 bits
+    "slice forward x[5,48] y[3,10] at[1,4]",  # and of two
     "pad forward edge x[2,1,5,7] before[0,3,1,2] behind[1,2,2,3]",
     "pad forward edge x[3,70,33] before[0,1,1] behind[0,1,1]",
     "pad forward reflect x[2,3,2,3,2,3,2] before[0,1,1,0,1,2,1] behind[1,0,1,2,0,1,1]",  # more axes than a launch has

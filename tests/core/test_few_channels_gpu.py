@@ -24,7 +24,8 @@ PROBLEMS = (
     "conv n2 ic1 ih2 iw1 oc1 kh2 kw1",
     "conv n2 ic4 iw149 oc9 kw7 sw3 pw3",
     "conv n0 ic3 ih5 iw5 oc4 kh3 kw3 ph1 pw1",
-    "conv f16 n2 ic3 ih7 iw9 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv f16 n2 ic3 ih7 iw8 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv bf16 n2 ic2 ih7 iw8 oc6 kh3 kw5 sh2 sw4 ph1 pw1",
     "conv f64 n2 ic3 ih7 iw9 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
 )
 # forward at stride 1: groups, a bias, asymmetric padding, dilation, one axis, a rest of every step

@@ -13,7 +13,7 @@ from clgraft.core.operators.copying.moves_gpu import box_launch
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
 from clgraft.core.planning.structs import Struct
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import SMALL, ceil_div
 
 AXES = 6  # axes that the kernels count, including the row
 GROUP = 256  # work-items of a GPU's work-group
@@ -122,6 +122,13 @@ def _put_tiles_last(box: Box, axes: list[tuple[int, int, int]], least: int) -> b
     return True
 
 
+def _in_pairs(box: Box, axes: Sequence[tuple[int, int, int]]) -> bool:
+    """Return whether a tiled box of 16 bits is moved by twos: its distances are even, and tiles are not half empty."""
+    *outer, (across, _, y_step), (length, x_step, _) = axes
+    distances = (box.x_begin, box.y_begin, y_step, x_step, *(step for _, *both in outer for step in both))
+    return min(across, length) > SIDE and not any(number % 2 for number in (across, length, *distances))
+
+
 def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype: str, tiled: bool) -> Launch:
     count = math.prod(size for size, _, _ in axes)
     length, x_step, y_step = axes[-1]
@@ -156,8 +163,10 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
         numbers = [np.uint64(count)]
         name, groups = "copy_elements", ceil_div(count, GROUP * ELEMENTS)
         if tiled:
-            name, across = "copy_turned", padded[-2][0]
-            groups = count // (length * across) * ceil_div(length, SIDE) * ceil_div(across, SIDE)
+            name, side, across = "copy_turned", SIDE, padded[-2][0]
+            if dtype in SMALL and _in_pairs(box, padded):
+                name, side = "copy_turned_pairs", 2 * SIDE
+            groups = count // (length * across) * ceil_div(length, side) * ceil_div(across, side)
         global_size, local_size = (groups * GROUP,), (GROUP,)
     kernel = planner.kernel("copying/boxes.cl", name, macros, dtype)
     adds = Constant(np.int32(1)) if box.adds else Accumulate(box.y)

@@ -1,23 +1,26 @@
-"""Copies on GPUs in units of up to four elements: what all of them share, and the copy of a box."""
+"""Copies on GPUs in units of several elements: what all of them share, and the copy of a box."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.planning.division import packed_divisor
 from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
 from clgraft.core.planning.structs import Struct
+from clgraft.core.problem import SMALL as SIXTEEN_BITS
 from clgraft.core.problem import ceil_div
 
 AXES = 6  # axes that the kernels split a place into
 GROUP = 128  # work-items of a work-group
-UNIT = 4  # elements that move at once, where all distances are multiples of it
-ELEMENTS = {1: 4, UNIT: 2}  # units of a work-item: what an H200 copies fastest (benchmarks/operators_gpu.py)
+# elements that may move at once, and the units of so many that a work-item moves, by the bytes of an element: what an
+# H200 copies fastest (benchmarks/operators_gpu.py); with 2 bytes, what moves as many bytes
+UNITS = {2: {8: 2, 4: 4, 2: 4, 1: 4}, 4: {4: 2, 1: 4}, 8: {4: 2, 1: 4}}
 SMALL = 2**30  # elements of a tensor that the kernels count
 FILE = "copying/moves_gpu.cl"
 
@@ -36,16 +39,26 @@ def divided(axis: int, size: int) -> dict[str, int]:
     return {f"size{axis}": size, f"factor{axis}": (factor ^ 2**31) - 2**31, f"shift{axis}": shift}
 
 
-def groups(count: int, unit: int) -> int:
+def units_of(dtype: str) -> dict[int, int]:
+    """Return the elements that may move at once, most first, with the units of a work-item."""
+    return UNITS[2 if dtype in SIXTEEN_BITS else arithmetic_bytes(dtype)]
+
+
+def unit_for(dtype: str, distances: Iterable[int]) -> int:
+    """Return how many elements move at once where all sizes and distances are these."""
+    together = math.gcd(*distances)
+    return next(unit for unit in units_of(dtype) if together % unit == 0)
+
+
+def groups(count: int, unit: int, dtype: str) -> int:
     """Return the work-groups that move so many units."""
-    return ceil_div(count, GROUP * ELEMENTS[unit])
+    return ceil_div(count, GROUP * units_of(dtype)[unit])
 
 
 def kernel(planner: Planner, name: str, unit: int, dtype: str, struct: Struct, **macros: int) -> Any:
     """Return a kernel of the file, for units of so many elements."""
-    return planner.kernel(
-        FILE, name, {**struct.defines(), "UNIT": unit, "ELEMENTS": ELEMENTS[unit], "GROUP": GROUP, **macros}, dtype
-    )
+    defines = {**struct.defines(), "UNIT": unit, "ELEMENTS": units_of(dtype)[unit], "GROUP": GROUP, **macros}
+    return planner.kernel(FILE, name, defines, dtype)
 
 
 def real(dtype: str) -> str:
@@ -82,8 +95,8 @@ def box_launch(
         return None
     *outer, (length, x_step, y_step) = axes
     steps = [step for _, *both in outer for step in both] + list(begins)
-    together = y_step == 1 and (x_step == 1 or not x) and length % UNIT == 0 and not any(s % UNIT for s in steps)
-    unit = UNIT if together else 1
+    together = y_step == 1 and (x_step == 1 or not x)
+    unit = unit_for(dtype, (length, *steps)) if together else 1
     units = [*outer, (length // unit, x_step * unit, y_step * unit)]
     fields: dict[str, int] = {}
     for axis, (size, x_move, y_move) in enumerate(units):
@@ -97,4 +110,4 @@ def box_launch(
         *(Constant(np.uint32(count // unit)), pack(BOX, fields)),
         *(() if x else (Scalar("value", real(dtype)),)),
     )
-    return Launch(chosen, (groups(count // unit, unit) * GROUP,), (GROUP,), bound, (y,))
+    return Launch(chosen, (groups(count // unit, unit, dtype) * GROUP,), (GROUP,), bound, (y,))

@@ -15,12 +15,12 @@ from clgraft.core.operators.copying.moves_gpu import (
     DIVISOR,
     GROUP,
     SMALL,
-    UNIT,
     divided,
     groups,
     kernel,
     pack,
     real,
+    unit_for,
 )
 from clgraft.core.operators.copying.padding import PadProblem
 from clgraft.core.operators.copying.slicing import SliceProblem
@@ -57,7 +57,7 @@ def _join(problem: ConcatProblem, planner: Planner) -> tuple[Launch, ...]:
             parts.append((name, extent * problem.inner, begin))
         begin += extent * problem.inner
     lengths = [number for _, *numbers in parts for number in numbers]
-    unit = UNIT if not any(number % UNIT for number in (pitch, *lengths)) else 1
+    unit = unit_for(problem.dtype, (pitch, *lengths))
     found = []
     for start in range(0, len(parts), MOST_PARTS):
         bound: list[Any] = []
@@ -67,7 +67,7 @@ def _join(problem: ConcatProblem, planner: Planner) -> tuple[Launch, ...]:
             units = length // unit
             fields = {"first_group": started, "count": units * problem.outer, "begin": place, **divided(1, units)}
             bound += [Buffer(name), pack(PART, fields)]
-            started += groups(units * problem.outer, unit)
+            started += groups(units * problem.outer, unit, problem.dtype)
         chosen = kernel(planner, "join_parts", unit, problem.dtype, PART, PARTS=len(chunk))
         bound += [Buffer("y"), Accumulate("y"), Constant(np.int32(pitch))]
         found.append(Launch(chosen, (started * GROUP,), (GROUP,), tuple(bound), ("y",)))
@@ -104,4 +104,4 @@ def _pad(
         *(Buffer(names[0]), Buffer(names[1]), Accumulate(names[1]), Constant(np.uint32(count)), pack(BOX, fields)),
         *((Scalar("value", real(dtype)),) if mode == "constant" else ()),
     )
-    return (Launch(chosen, (groups(count, 1) * GROUP,), (GROUP,), bound, (names[1],)),)
+    return (Launch(chosen, (groups(count, 1, dtype) * GROUP,), (GROUP,), bound, (names[1],)),)

@@ -11,12 +11,14 @@ import numpy as np
 from clgraft.core.operators.pointwise.loop import Axis, Loop, collapse, count
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Constant, Launch, Scalar, Workspace, ints
+from clgraft.core.problem import SMALL as SMALL_TYPES
 from clgraft.core.problem import ceil_div, round_up
 
 GROUP = 256  # work-items per work-group on GPUs
 QUAD = 4  # neighbouring elements that a work-item there reads and writes at once
 MAP_READS = 2  # of which it has so many on their way at once, in all inputs, where caches hold the result
-READS_AHEAD = 4  # most loads of a work-item there that are on their way at once, in folds
+MAP_READS_PAST = {True: 2, False: 1}  # and so many where they do not; True: of 16 bits, which are half as many bytes
+READS_AHEAD = {True: 8, False: 4}  # most loads of a work-item there that are on their way at once, in folds
 SINGLES_AHEAD = 8  # the same, of loads of one element
 LEAST_OF_GROUPS = 32  # values that make a result there, from which on work-items share it
 FEWEST_LANES = 8  # work-items that share a result there, at least
@@ -85,6 +87,7 @@ class _Generator:
         self.row_counts: tuple[int, ...] = SHARED_IN_FOLDS if loop.folded and not self.is_cpu else SHARED
         self.units = int(planner.device.compute_units)
         self.real = "float64" if loop.dtype == "float64" else "float32"
+        self.small = loop.dtype in SMALL_TYPES
         self.itemsize = np.dtype(self.real).itemsize
         self.lanes = max(2, min(16, int(planner.device.vector_width) * 4 // self.itemsize))
         self.writes = tuple(r.name for r in loop.outputs.values() if r.name)
@@ -234,7 +237,9 @@ class _Generator:
             step *= axis.size
         outer, length = self.axes[:-1], self.inner.size
         past_caches = outgrows_caches(self.planner, total * np.dtype(self.loop.dtype).itemsize)
-        unroll, group = 1 if past_caches else max(1, MAP_READS // max(1, len(self.inputs))), GROUP
+        unroll, group = max(1, MAP_READS // max(1, len(self.inputs))), GROUP
+        if past_caches:
+            unroll = MAP_READS_PAST[self.small]
         if all(flat):
             defines, arguments = self.defines((), unit=FLAT), [*self.arguments(()), *ints(0)]
             group //= unroll
@@ -302,7 +307,7 @@ class _Generator:
         parts = max(1, min(target // results, steps * wide // (16 * GROUP), MOST_PARTS))
         # where some inputs do not walk, one does not: which ones is an argument, so that one program serves all
         all_walk = all(walks)
-        unroll = max(1, (READS_AHEAD if in_quads else SINGLES_AHEAD) // max(1, len(walks) - (not all_walk)))
+        unroll = max(1, (READS_AHEAD[self.small] if in_quads else SINGLES_AHEAD) // max(1, len(walks) - (not all_walk)))
         lanes = GROUP
         while parts == 1 and lanes > FEWEST_LANES and lanes // 2 * unroll >= steps:
             lanes //= 2

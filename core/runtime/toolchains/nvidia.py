@@ -8,7 +8,7 @@ text. NVIDIA documents none of this, so a probe finds out first whether it works
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, ClassVar
 
 import numpy as np
@@ -118,6 +118,10 @@ class NVIDIA(Toolchain):
             yield wgmma_probe(device)
         for units in device.matrix_units:
             yield halves_probe(device, units)
+
+    def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return the source of a kernel, told that this compiler takes PTX, and its options."""
+        return super().kernel_text(file, name, {**macros, "PTX": 1})
 
     def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
         """Return a built program, with its marked instructions if it has any.

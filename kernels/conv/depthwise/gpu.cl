@@ -34,6 +34,7 @@
 #define UNROLL 64
 
 #include "common/epilogue.cl"
+#include "common/raw.cl"
 #include "conv/depthwise/planes.cl"
 
 bool inside(const int at, const int size) { return (uint)at < (uint)size; }
@@ -67,7 +68,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_row
             global const stored *line = plane + (long)(h + r * dh) * iw + column;
             UNROLLED(UNROLL)
             for (int j = 0; j < KW; j++) {
-                const real value = there && inside(column + j * DW, iw) ? LOAD(line, j * DW) : 0;
+                const real value = REAL_OF(there && inside(column + j * DW, iw) ? LOAD_RAW(line, j * DW) : (raw)0);
                 UNROLLED(R)
                 for (int k = 0; k < R; k++)
                     if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = fma(value, taps[(r - k * SH) * KW + j], sum[k]);
@@ -156,7 +157,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_fil
             global const stored *line = plane + (long)(h + r * dh) * iw + column;
             UNROLLED(UNROLL)
             for (int j = 0; j < KW; j++) {
-                const real value = there && inside(column + j * DW, iw) ? LOAD(line, j * DW) : 0;
+                const real value = REAL_OF(there && inside(column + j * DW, iw) ? LOAD_RAW(line, j * DW) : (raw)0);
                 UNROLLED(R)
                 for (int k = 0; k < R; k++)
                     if (r - k * SH >= 0 && r - k * SH < TAP_ROWS)

@@ -4,9 +4,9 @@
 // y (batch, channels * multiplier, size_h, size_w); `grid` has y's pixels over x
 //
 // A line of the source is read once for all the results of a work-item that it serves, in vectors of four where tensors
-// lie at multiples of 16 bytes and have lines of a multiple of four; otherwise, one by one. All sums stay in registers.
-// The rows of a work-item lie DH apart, because a dilated kernel's rows share lines only so: strip s of rows starts at
-// row s / DH * DH * R + s % DH.
+// lie at multiples of four elements and have lines of a multiple of four; otherwise, one by one. All sums stay in
+// registers. The rows of a work-item lie DH apart, because a dilated kernel's rows share lines only so: strip s of rows
+// starts at row s / DH * DH * R + s % DH.
 
 #ifndef MAKES
 #define MAKES 1  // 1: depthwise_gpu_columns, 2: depthwise_gpu_phases, 3: depthwise_gpu_columns_filter
@@ -40,7 +40,9 @@
 
 #include "common/divide.cl"
 #include "common/epilogue.cl"
+#include "common/raw.cl"
 #include "conv/depthwise/planes.cl"
+#include "pointwise/quads.cl"
 
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLLED(times) PRAGMA(unroll times)
@@ -69,14 +71,18 @@
 
 int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 
-#if STORAGE == 32
-#define ALIGNED(p, width) (((width) & 3) == 0 && ((ulong)(p) & 15) == 0)
-#else
+// Numbers of 64 bits are read one by one: a work-item has registers for few of them.
+#if STORAGE == 64
 #define ALIGNED(p, width) false
+#else
+#define ALIGNED(p, width) (((width) & 3) == 0 && QUAD_ALIGNED_stored(p))
 #endif
 
 #define TAKE(place, value) \
     if (first + (place) >= 0 && first + (place) < count) line[first + (place)] = (value);
+
+// What was read, as numbers.
+#define TO_REALS(to, from, count) UNROLLED(UNROLL) for (int e = 0; e < (count); e++) to[e] = REAL_OF(from[e]);
 
 // A function that reads COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane. With
 // `quads`, `column` - AHEAD is a multiple of four. All numbers of turns are constants in the function itself: compilers
@@ -87,41 +93,41 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 #define SKIP_LINE \
     if (!there) return;
 #endif
-#if STORAGE == 32
-#define TRY_QUAD                                                     \
-    if (quads && wanted > 1) {                                       \
-        if (there && (uint)at < (uint)width) {                       \
-            const float4 quad = *(global const float4 *)(from + at); \
-            TAKE(0, quad.x)                                          \
-            TAKE(1, quad.y)                                          \
-            TAKE(2, quad.z)                                          \
-            TAKE(3, quad.w)                                          \
-        }                                                            \
-        continue;                                                    \
+#if STORAGE != 64
+#define TRY_QUAD                                                         \
+    if (quads && wanted > 1) {                                           \
+        if (there && (uint)at < (uint)width) {                           \
+            const RAW_QUAD quad = *(global const RAW_QUAD *)(from + at); \
+            TAKE(0, quad.x)                                              \
+            TAKE(1, quad.y)                                              \
+            TAKE(2, quad.z)                                              \
+            TAKE(3, quad.w)                                              \
+        }                                                                \
+        continue;                                                        \
     }
 #else
 #define TRY_QUAD
 #endif
-#define READER(NAME, COUNT, AHEAD)                                                                       \
-    void NAME(real *line, global const stored *plane, const int row, const int height, const int column, \
-              const int width, const bool quads) {                                                       \
-        const int count = COUNT;                                                                         \
-        UNROLLED(UNROLL)                                                                                 \
-        for (int e = 0; e < COUNT; e++) line[e] = 0;                                                     \
-        const bool there = (uint)row < (uint)height;                                                     \
-        SKIP_LINE                                                                                        \
-        global const stored *from = plane + (there ? (long)row * width : 0);                             \
-        UNROLLED(UNROLL)                                                                                 \
-        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                  \
-            const int first = 4 * block - AHEAD;                                                         \
-            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;               \
-            TRY_QUAD                                                                                     \
-            UNROLLED(4)                                                                                  \
-            for (int e = 0; e < 4; e++) {                                                                \
-                if (first + e >= 0 && first + e < COUNT && there && (uint)(at + e) < (uint)width)        \
-                    line[first + e] = LOAD(from, at + e);                                                \
-            }                                                                                            \
-        }                                                                                                \
+#define READER(NAME, COUNT, AHEAD)                                                                      \
+    void NAME(raw *line, global const stored *plane, const int row, const int height, const int column, \
+              const int width, const bool quads) {                                                      \
+        const int count = COUNT;                                                                        \
+        UNROLLED(UNROLL)                                                                                \
+        for (int e = 0; e < COUNT; e++) line[e] = 0;                                                    \
+        const bool there = (uint)row < (uint)height;                                                    \
+        SKIP_LINE                                                                                       \
+        global const stored *from = plane + (there ? (long)row * width : 0);                            \
+        UNROLLED(UNROLL)                                                                                \
+        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                 \
+            const int first = 4 * block - AHEAD;                                                        \
+            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;              \
+            TRY_QUAD                                                                                    \
+            UNROLLED(4)                                                                                 \
+            for (int e = 0; e < 4; e++) {                                                               \
+                if (first + e >= 0 && first + e < COUNT && there && (uint)(at + e) < (uint)width)       \
+                    line[first + e] = LOAD_RAW(from, at + e);                                           \
+            }                                                                                           \
+        }                                                                                               \
     }
 #if MAKES == 2
 READER(read_line, SPAN, 0)
@@ -149,8 +155,8 @@ READER(read_gradients, COLS, 0)
             for (int c = 0; c < COLS; c++)                                                                            \
                 if ((column) + c < (columns)) STORE(to, at + c, accumulate ? LOAD(to, at + c) + value[c] : value[c]); \
     }
-#if STORAGE == 32 && COLS == 4
-#define WRITE_QUAD(to, at, v) *(global float4 *)((to) + (at)) = (float4)(v[0], v[1], v[2], v[3]);
+#if STORAGE != 64 && COLS == 4
+#define WRITE_QUAD(to, at, v) WRITE_QUAD_stored((to) + (at), v)
 #else
 #define WRITE_QUAD(to, at, v) ;
 #endif
@@ -159,11 +165,13 @@ READER(read_gradients, COLS, 0)
 // The sums of one plane's products, over all taps.
 void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, const int h, const int column,
                const int ih, const int iw, const bool quads) {
-    real lines[LINES][SPAN];
+    raw lines[LINES][SPAN];
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r * DH, ih, column, iw, quads);
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
+        real line[SPAN];
+        TO_REALS(line, lines[r], SPAN)
         UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;
@@ -171,7 +179,7 @@ void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, 
             UNROLLED(COLS)
             for (int c = 0; c < COLS; c++) {
                 UNROLLED(KW)
-                for (int j = 0; j < KW; j++) sum[k][c] = fma(lines[r][c * SW + j * DW], taps[i * KW + j], sum[k][c]);
+                for (int j = 0; j < KW; j++) sum[k][c] = fma(line[c * SW + j * DW], taps[i * KW + j], sum[k][c]);
             }
         }
     }
@@ -240,8 +248,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_pha
         UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const int u = p / SH + FIRST_H + r;
+            raw bits[SPAN];
             real line[SPAN];
-            read_line(line, plane, u, oh, q / SW + FIRST_W, ow, false);
+            read_line(bits, plane, u, oh, q / SW + FIRST_W, ow, false);
+            TO_REALS(line, bits, SPAN)
             UNROLLED(R)
             for (int k = 0; k < R; k++) {
                 const int i = k - (BEGIN_H) - (FIRST_H + r) * SH;
@@ -268,13 +278,18 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
                   const Grid grid, const bool quads) {
     SIZES
     const int h = u * SH + grid.begin_h;
+    raw found[R][COLS];
     real gradient[R][COLS];
     UNROLLED(R)
-    for (int k = 0; k < R; k++) read_gradients(gradient[k], grads, u + k * DH, oh, v, ow, quads);
+    for (int k = 0; k < R; k++) read_gradients(found[k], grads, u + k * DH, oh, v, ow, quads);
+    UNROLLED(R)
+    for (int k = 0; k < R; k++) TO_REALS(gradient[k], found[k], COLS)
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
+        raw bits[SPAN];
         real line[SPAN];
-        read_line(line, plane, h + r * DH, ih, v * SW + grid.begin_w, iw, quads);
+        read_line(bits, plane, h + r * DH, ih, v * SW + grid.begin_w, iw, quads);
+        TO_REALS(line, bits, SPAN)
         UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;

@@ -20,6 +20,7 @@
 
 #include "conv/grid.cl"
 #include "common/epilogue.cl"
+#include "common/raw.cl"
 #include "conv/fft/transform.cl"
 
 // Where planes and their points are. The fields are the table in core/operators/conv/arguments.py.
@@ -119,8 +120,8 @@ kernel GROUP void fft_pixels(CONST_TENSOR(x), TENSOR_OF(real, points), const int
         for (int y = 0; y < SIDE; y++) {
             const bool inside = y >= low && y < high;
             const long at = (long)y * grid.source_w;
-            z[y].x = inside && one ? LOAD(from, at) : 0;
-            z[y].y = inside && other ? LOAD(from, at + HALF) : 0;
+            z[y].x = REAL_OF(inside && one ? LOAD_RAW(from, at) : (raw)0);
+            z[y].y = REAL_OF(inside && other ? LOAD_RAW(from, at + HALF) : (raw)0);
         }
         columns_forward(z, planes + id / HALF * PLANE + x);
     }

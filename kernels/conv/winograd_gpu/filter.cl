@@ -1,6 +1,7 @@
 // Winograd's gradient of the weights on GPUs: the transform of dy, and that of the products, which are sums over tiles.
 
 #include "conv/winograd_gpu/tiles.cl"
+#include "common/raw.cl"
 
 // Y of dy. Global: tiles, outputs, groups. A group of Y has `padded` outputs.
 kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int outputs, const int padded,
@@ -14,7 +15,7 @@ kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int ou
         (long)place.h * grid.size_w + place.w;
     const long next = (long)groups * padded * part.pitch;
     global real *to = OPEN(Y) + ((long)group * padded + output) * part.pitch + tile;
-#define PIXEL(i, j) ((i) < rows && (j) < columns ? LOAD(from, (i) * grid.size_w + (j)) : 0)
+#define PIXEL(i, j) REAL_OF((i) < rows && (j) < columns ? LOAD_RAW(from, (i) * grid.size_w + (j)) : (raw)0)
 #define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
     TRANSFORM_2D(TRANSFORM_GRADIENT, TILE, SIDE, PIXEL, PUT)
 #undef PIXEL

@@ -8,7 +8,9 @@
 // VL        lanes of a row of a tile of the result: TILE
 
 #include "conv/winograd_gpu/tiles.cl"
+#include "common/aligned.cl"
 #include "common/epilogue.cl"
+#include "common/raw.cl"
 
 // V of x. Global: tiles, channels, groups. The first `filled` channels of each group are written, those from `channels`
 // on with zeros; a group of V has `padded` channels. All pieces of a channel are counted.
@@ -30,10 +32,10 @@ kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
         (long)top * grid.source_w + left;
     const long next = (long)groups * padded * part.pitch;
     global real *to = OPEN(V) + ((long)group * padded + channel) * part.pitch + tile;
-#define PIXEL(i, j)                                                               \
-    ((uint)(top + (i)) < (uint)height && (uint)(left + (j)) < (uint)grid.source_w \
-         ? LOAD(from, (i) * grid.source_w + (j))                                  \
-         : 0)
+#define PIXEL(i, j)                                                                      \
+    REAL_OF((uint)(top + (i)) < (uint)height && (uint)(left + (j)) < (uint)grid.source_w \
+                ? LOAD_RAW(from, (i) * grid.source_w + (j))                              \
+                : (raw)0)
 #define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
     TRANSFORM_2D(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
 #undef PIXEL
@@ -93,20 +95,17 @@ kernel void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR
     for (int i = 0; i < TILE; i++) {
         if (place.h + i >= grid.size_h) continue;
         const long at = first + (long)i * ow;
-#if STORAGE != 16
-        if (place.w + TILE <= ow && (ulong)(target + at) % sizeof(realv) == 0) {
+        if (place.w + TILE <= ow && IS_ALIGNED(TILE, target + at)) {
 #if TILE == 4
             realv value = (realv)(rows[i][0], rows[i][1], rows[i][2], rows[i][3]);
 #else
             realv value = (realv)(rows[i][0], rows[i][1]);
 #endif
-            global realv *vector = (global realv *)(target + at);
             value = EPILOGUE_VECTOR(value, channel, at);
-            if (accumulate) value += *vector;
-            *vector = value;
+            if (accumulate) value += LOAD_ALIGNED(VL, target + at);
+            STORE_ALIGNED(VL, target + at, value);
             continue;
         }
-#endif
 #pragma unroll
         for (int j = 0; j < TILE; j++) {
             if (place.w + j >= ow) continue;
