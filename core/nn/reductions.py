@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.formulas import renamed
 from clgraft.core.operators.pointwise import Reduction
 
 # what is summed of each element x0, and its derivative
@@ -14,6 +16,52 @@ VALUES = {
     "absolute": ("fabs(x0)", "(x0 > 0 ? 1 : x0 < 0 ? -1 : 0)"),
     "squares": ("x0 * x0", "2 * x0"),
 }
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction.
+
+    Attributes
+    ----------
+    element : str
+        What is folded, of each element x0.
+    operation : str
+        The core's name of the fold: ``sum max min prod``.
+    result : str
+        What becomes of its result x0; ``count`` is the number of elements.
+    """
+
+    element: str
+    operation: str
+    result: str = "x0"
+
+    def finished(self, count: int) -> str:
+        """Return what becomes of the result for so many elements; empty if it stays."""
+        return "" if self.result == "x0" else renamed(self.result, {"count": repr(float(count))})
+
+    @property
+    def keeps_one(self) -> bool:
+        """Whether the result of one element is that element."""
+        return self.element == "x0" and self.result in ("x0", MEAN)
+
+
+MEAN = "x0 / count"
+FOLDS = {
+    "sum": Fold("x0", "sum"),
+    "mean": Fold("x0", "sum", MEAN),
+    "max": Fold("x0", "max"),
+    "min": Fold("x0", "min"),
+    "product": Fold("x0", "prod"),
+    "absolute": Fold(VALUES["absolute"][0], "sum"),
+    "squares": Fold(VALUES["squares"][0], "sum"),
+    "length": Fold(VALUES["squares"][0], "sum", "sqrt(x0)"),
+    "log_sum": Fold("x0", "sum", "log(x0)"),
+    "dot": Fold("x0 * x1", "sum"),
+}
+# the logarithm of a sum of exponentials, of elements and their maximum x1
+EXPONENTIALS = Fold("exp(x0 - (isfinite(x1) ? x1 : 0))", "sum")
+LOG_OF_EXPONENTIALS = "log(x0) + (isfinite(x1) ? x1 : 0)"
 
 
 def kept_shape(x: Tensor, axes: Collection[int]) -> tuple[int, ...]:
