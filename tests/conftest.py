@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +56,12 @@ def pytest_addoption(parser) -> None:
         metavar="N",
         help="of the longest lists of problems, nets, attributes and planted faults run every N-th; by default all",
     )
+    parser.addoption(
+        "--ran",
+        type=Path,
+        metavar="FOLDER",
+        help="leave out tests that no device and no version changes, if they passed in a suite recorded in FOLDER",
+    )
 
 
 def pytest_report_header(config) -> list[str]:
@@ -74,11 +81,14 @@ def pytest_report_header(config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items) -> None:
-    """Mark what `make test` leaves to `make test-all`, and leave out tests beyond the wanted shares."""
+    """Mark what `make test` leaves to `make test-all`; leave out tests beyond the wanted shares, and what has run."""
     for item in everyday.exhaustive(items):
         item.add_marker(everyday.MARK)
+    config.stash[everyday.COLLECTED] = {item.nodeid: item.get_closest_marker(everyday.MARK) is None for item in items}
     shares = ((everyday.RANDOM, "random"), (everyday.MANY, "share"))
     left = {item for rules, name in shares for item in everyday.beyond_share(items, rules, config.getoption(name))}
+    if config.getoption("ran"):
+        left.update(everyday.run_before(items, config.getoption("ran")))
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
