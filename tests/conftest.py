@@ -31,10 +31,10 @@ def pytest_addoption(parser) -> None:
     )
     parser.addoption(
         "--caffe-layers",
-        choices=("python", "types", "replaced", "none"),
+        choices=("python", "types", "replaced"),
         default="python",
         help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the types of "
-        "C++ layers, Caffe's types with C++ layers in their place, or none: only the tests of nets and swaps",
+        "C++ layers, or Caffe's types with C++ layers in their place",
     )
     parser.addoption(
         "--mxnet-models",
@@ -55,6 +55,12 @@ def pytest_addoption(parser) -> None:
         default=1,
         metavar="N",
         help="of the longest lists of problems, nets, attributes and planted faults run every N-th; by default all",
+    )
+    parser.addoption(
+        "--exhaustive-of",
+        type=Path,
+        metavar="FOLDER",
+        help="of the tests in a folder run only those that `make test` leaves out",
     )
     parser.addoption(
         "--ran",
@@ -87,6 +93,10 @@ def pytest_collection_modifyitems(config, items) -> None:
     config.stash[everyday.COLLECTED] = {item.nodeid: item.get_closest_marker(everyday.MARK) is None for item in items}
     shares = ((everyday.RANDOM, "random"), (everyday.MANY, "share"))
     left = {item for rules, name in shares for item in everyday.beyond_share(items, rules, config.getoption(name))}
+    folder = config.getoption("exhaustive_of")
+    if folder:
+        here = (item for item in items if folder.resolve() in item.path.parents)
+        left.update(item for item in here if not item.get_closest_marker(everyday.MARK))
     if config.getoption("ran"):
         left.update(everyday.run_before(items, config.getoption("ran")))
     if left:

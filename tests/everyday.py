@@ -76,6 +76,11 @@ RULES = (
     rule("test_mutations.py", "test_sound_kernels_*"),
     rule("test_notebooks.py"),
     rule("test_package.py"),
+    rule("test_record.py"),
+    # the command line: what the first transcript says, and commands that need seconds for one test
+    rule("newcomer/*.py", "test_a_command_prints_*", "first-*"),
+    rule("plugins/test_check.py", "test_every_operator_passes"),
+    rule("plugins/test_verbose.py", "test_problems_of_regions_*"),
     # sizes past caches and memories, every run of every implementation
     rule("core/test_large.py"),
     rule("core/test_first_use.py"),
@@ -133,7 +138,7 @@ RULES = (
     rule("core/test_softmax.py", "test_cross_entropy_*", "few-classes-this one"),
     rule("core/nn/test_activations.py", "test_*gradients*", "*relu*", "*tanh*"),
     rule("core/test_problem_facts.py", "test_gradients_are_differences"),
-    rule("core/test_*.py", "*", every=3),
+    rule("core/test_*.py", "*", every=4),
     # MXNet: each operator, one Gluon net, one symbol
     rule("mxnet_ops/test_*audit.py"),
     rule("mxnet_ops/test_random_symbols.py", "test_what_*", "*0-11*"),
@@ -145,7 +150,7 @@ RULES = (
     rule("mxnet_ops/test_nets_*.py"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_a_net_of_each_family", "resnet18_v1", "mobilenetv2_0.25"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_every_other_net_*"),
-    rule("mxnet_ops/test_*.py", "*", every=4),
+    rule("mxnet_ops/test_*.py", "*", every=5),
     # Caffe: each layer, one net
     rule("caffe_layers/test_*audit*.py"),
     rule("caffe_layers/test_net_styles.py", "test_swapped_nets_*", "lenet"),
