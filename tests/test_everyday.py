@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
 from fnmatch import fnmatchcase
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,3 +90,16 @@ def test_every_rule_is_about_a_test(selection: dict[str, bool]) -> None:
     for rule in everyday.RULES:
         if not rule.files.startswith("caffe_layers"):  # no tests of it are collected where Caffe is missing
             assert all(any(fnmatchcase(one, pattern) for one in parameters) for pattern in rule.keep), rule
+
+
+def test_what_nothing_changes_runs_once(tmp_path: Path) -> None:
+    """Tests of `ONCE` that have passed in another suite of the same run are left out, and no others."""
+    names = {"tests/test_docs.py::test_a": "passed", "tests/test_docs.py::test_b": "skipped"}
+    names["tests/core/test_dense.py::test_a"] = "passed"
+    lines = [
+        {"test": name, "outcome": found, "message": "", "seconds": 0, "memory": 0} for name, found in names.items()
+    ]
+    (tmp_path / "suite.tests").write_text("\n".join(map(json.dumps, lines)))
+    split = (name.split("::") for name in names)
+    items = [SimpleNamespace(nodeid=f"{file}::{name}", path=ROOT / file, name=name) for file, name in split]
+    assert [item.nodeid for item in everyday.run_before(items, tmp_path)] == ["tests/test_docs.py::test_a"]

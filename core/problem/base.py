@@ -184,7 +184,7 @@ class Problem:
         if "__post_init__" in cls.__dict__:
             cls.__post_init__ = _with_problem_errors(cls.__post_init__)  # type: ignore[attr-defined]
         if "arguments" in cls.__dict__:
-            cls.arguments = _known_once(cls.arguments)  # type: ignore[method-assign]
+            cls.arguments = _known_once(cls.arguments)  # type: ignore[assignment]
         if "kind" in cls.__dict__:
             Problem._kinds[cls.kind] = cls
             cls._reader = Reader(cls.kind, cls.TEXT)
