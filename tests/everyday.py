@@ -148,6 +148,8 @@ RULES = (
     rule("mxnet_ops/test_nets.py", "test_every_other_net_*", "vgg11"),
     rule("mxnet_ops/test_nets.py", "test_swap_of_a_net_*", "resnet18_v1", "alexnet"),
     rule("mxnet_ops/test_nets_*.py"),
+    rule("mxnet_ops/test_swap_block.py", "test_net_of_the_zoo", "resnet18_v1-*"),
+    rule("mxnet_ops/test_calls.py", "test_attributes_that_never_repeat_*"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_a_net_of_each_family", "resnet18_v1", "mobilenetv2_0.25"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_every_other_net_*"),
     rule("mxnet_ops/test_*.py", "*", every=5),
