@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from clgraft.core.nn.builder import Build, Tensor
@@ -64,14 +64,14 @@ EXPONENTIALS = Fold("exp(x0 - (isfinite(x1) ? x1 : 0))", "sum")
 LOG_OF_EXPONENTIALS = "log(x0) + (isfinite(x1) ? x1 : 0)"
 
 
-def kept_shape(x: Tensor, axes: Collection[int]) -> tuple[int, ...]:
+def kept_shape(shape: Sequence[int], axes: Collection[int]) -> tuple[int, ...]:
     """Return a shape with some axes as 1."""
-    return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
 
 
 def summed(build: Build, x: Tensor, axes: Collection[int], value: str = "sum", *, factor: float = 1.0) -> Tensor:
     """Return the sum over some axes of one of `VALUES` times a factor; the axes stay as 1."""
-    first, kept = build.here, kept_shape(x, axes)
+    first, kept = build.here, kept_shape(x.shape, axes)
     text, slope = VALUES[value]
     scalars = {"factor": factor}
     (y,) = build.pointwise(f"y0 = factor * {text};", [x], scalars, (Reduction("sum", shape=kept),))
@@ -90,7 +90,7 @@ def folded(build: Build, x: Tensor, axes: Collection[int], operation: str) -> Te
 
     The gradient of an extreme goes to every element that equals it.
     """
-    first, kept = build.here, kept_shape(x, axes)
+    first, kept = build.here, kept_shape(x.shape, axes)
     count = max(1, x.size // max(1, math.prod(kept)))
     factor = 1 / count if operation == "mean" else 1.0
     fold = Reduction("sum" if operation == "mean" else operation, shape=kept)
