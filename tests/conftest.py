@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(config, items) -> None:
         left.update(everyday.run_before(items, config.getoption("ran")))
     if left:
         config.hook.pytest_deselected(items=list(left))
-        items[:] = [item for item in items if item not in left]
+    items[:] = everyday.long_first(item for item in items if item not in left)
 
 
 @pytest.fixture(scope="session")

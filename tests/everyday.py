@@ -185,6 +185,18 @@ MANY = (
 )
 
 
+# tests that take so long that they begin first: at the end another process would wait for them
+LONG = (
+    rule("abi/test_fuzz.py"),
+    rule("caffe_layers/test_cpp_layers.py", "test_sanitizers_*"),
+    rule("caffe_layers/test_fuzz_prototxt.py"),
+    rule("core/test_avx2.py"),
+    rule("mxnet_ops/test_nets_distributed.py"),
+    rule("plugins/onnx/test_conformance.py", "test_every_node_*"),
+    rule("plugins/test_check.py", "test_every_operator_*"),
+    rule("plugins/*/test_verbose.py", "test_problems_*"),
+)
+
 # tests that neither a device nor a version of Python or of a framework changes: of what the commands print, of files of
 # this tree, of the reader of prototxts
 ONCE = (
@@ -232,6 +244,11 @@ def _by_rule(items: Iterable[Any], rules: Iterable[Rule]) -> Iterator[tuple[Any,
         if named not in found:
             found[named] = next((rule for rule in rules if rule.fits(*named)), None)
         yield item, found[named]
+
+
+def long_first(items: Iterable[Any]) -> list[Any]:
+    """Return tests in their order, but for those of `LONG`, which come first."""
+    return [item for item, _ in sorted(_by_rule(items, LONG), key=lambda pair: pair[1] is None)]
 
 
 def run_before(items: Iterable[Any], folder: Path) -> list[Any]:

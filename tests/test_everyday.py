@@ -84,7 +84,7 @@ def test_every_rule_is_about_a_test(selection: dict[str, bool]) -> None:
         path.relative_to(tests).as_posix(): re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
         for path in tests.rglob("test_*.py")
     }
-    for rule in (*everyday.RULES, *everyday.RANDOM, *everyday.MANY, *everyday.ONCE):
+    for rule in (*everyday.RULES, *everyday.RANDOM, *everyday.MANY, *everyday.LONG, *everyday.ONCE):
         assert any(rule.fits(file, one) for file in functions for one in functions[file]), rule
     parameters = [name.partition("[")[2][:-1] for name in selection]
     for rule in everyday.RULES:
