@@ -53,14 +53,19 @@ if [ ! -e "$dir/opt/wheels/complete" ]; then
     touch "$dir/opt/wheels/complete"
 fi
 
-rm -rf "$dir/clgraft"
-mkdir "$dir/clgraft"
-tar -C "$tree" --exclude=./.git --exclude='./.venv*' --exclude='./.bullseye*' --exclude='./.*_cache' --exclude=./.hypothesis \
-    --exclude=./build --exclude=./dist --exclude='./*.egg-info' --exclude='*.so' --exclude='*.o' --exclude='__pycache__' \
-    -cf - . |
-    tar -C "$dir/clgraft" -xf -
-chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation \
-    --root-user-action ignore --editable /clgraft
+# Copied and built only after a file has changed. The note is removed first: it may be linked to another folder's.
+exclude=(--exclude=./.git --exclude='./.venv*' --exclude='./.bullseye*' --exclude='./.*_cache'
+    --exclude=./.hypothesis --exclude=./build --exclude=./dist --exclude='./*.egg-info' --exclude='*.so'
+    --exclude='*.o' --exclude='__pycache__')
+copied=$(tar -C "$tree" "${exclude[@]}" --sort=name --owner=0 --group=0 --mtime=@0 -cf - . | sha256sum)
+if [ "$(cat "$dir/opt/copied" 2>/dev/null)" != "$copied" ]; then
+    rm -rf "$dir/opt/copied" "$dir/clgraft"
+    mkdir "$dir/clgraft"
+    tar -C "$tree" "${exclude[@]}" -cf - . | tar -C "$dir/clgraft" -xf -
+    chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation \
+        --root-user-action ignore --editable /clgraft
+    echo "$copied" >"$dir/opt/copied"
+fi
 
 if [ $# -gt 0 ]; then
     # Results go to the tree's own build folder, and programs that one of the machine's Pythons has compiled serve here, too.

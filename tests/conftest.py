@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,10 +31,10 @@ def pytest_addoption(parser) -> None:
     )
     parser.addoption(
         "--caffe-layers",
-        choices=("python", "types", "replaced", "none"),
+        choices=("python", "types", "replaced"),
         default="python",
         help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the types of "
-        "C++ layers, Caffe's types with C++ layers in their place, or none: only the tests of nets and swaps",
+        "C++ layers, or Caffe's types with C++ layers in their place",
     )
     parser.addoption(
         "--mxnet-models",
@@ -55,6 +56,18 @@ def pytest_addoption(parser) -> None:
         metavar="N",
         help="of the longest lists of problems, nets, attributes and planted faults run every N-th; by default all",
     )
+    parser.addoption(
+        "--exhaustive-of",
+        type=Path,
+        metavar="FOLDER",
+        help="of the tests in a folder run only those that `make test` leaves out",
+    )
+    parser.addoption(
+        "--ran",
+        type=Path,
+        metavar="FOLDER",
+        help="leave out tests that no device and no version changes, if they passed in a suite recorded in FOLDER",
+    )
 
 
 def pytest_report_header(config) -> list[str]:
@@ -74,14 +87,21 @@ def pytest_report_header(config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items) -> None:
-    """Mark what `make test` leaves to `make test-all`, and leave out tests beyond the wanted shares."""
+    """Mark what `make test` leaves to `make test-all`; leave out tests beyond the wanted shares, and what has run."""
     for item in everyday.exhaustive(items):
         item.add_marker(everyday.MARK)
+    config.stash[everyday.COLLECTED] = {item.nodeid: item.get_closest_marker(everyday.MARK) is None for item in items}
     shares = ((everyday.RANDOM, "random"), (everyday.MANY, "share"))
     left = {item for rules, name in shares for item in everyday.beyond_share(items, rules, config.getoption(name))}
+    folder = config.getoption("exhaustive_of")
+    if folder:
+        here = (item for item in items if folder.resolve() in item.path.parents)
+        left.update(item for item in here if not item.get_closest_marker(everyday.MARK))
+    if config.getoption("ran"):
+        left.update(everyday.run_before(items, config.getoption("ran")))
     if left:
         config.hook.pytest_deselected(items=list(left))
-        items[:] = [item for item in items if item not in left]
+    items[:] = everyday.long_first(item for item in items if item not in left)
 
 
 @pytest.fixture(scope="session")

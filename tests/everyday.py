@@ -9,14 +9,20 @@ cache), and every operator keeps some of its named problems. Single tests can be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests import recorded
+
 HERE = Path(__file__).resolve().parent
 MARK = "exhaustive"
+COLLECTED = pytest.StashKey[dict[str, bool]]()  # every test that a run has found, and whether `make test` runs it
 TARGET = "at most 10 minutes on two cores"
 COVERS = (
     "every operator on named problems, the C interface, MXNet's and Caffe's operators and swaps, the command line",
@@ -70,6 +76,11 @@ RULES = (
     rule("test_mutations.py", "test_sound_kernels_*"),
     rule("test_notebooks.py"),
     rule("test_package.py"),
+    rule("test_record.py"),
+    # the command line: what the first transcript says, and commands that need seconds for one test
+    rule("newcomer/*.py", "test_a_command_prints_*", "first-*"),
+    rule("plugins/test_check.py", "test_every_operator_passes"),
+    rule("plugins/test_verbose.py", "test_problems_of_regions_*"),
     # sizes past caches and memories, every run of every implementation
     rule("core/test_large.py"),
     rule("core/test_first_use.py"),
@@ -127,7 +138,7 @@ RULES = (
     rule("core/test_softmax.py", "test_cross_entropy_*", "few-classes-this one"),
     rule("core/nn/test_activations.py", "test_*gradients*", "*relu*", "*tanh*"),
     rule("core/test_problem_facts.py", "test_gradients_are_differences"),
-    rule("core/test_*.py", "*", every=3),
+    rule("core/test_*.py", "*", every=4),
     # MXNet: each operator, one Gluon net, one symbol
     rule("mxnet_ops/test_*audit.py"),
     rule("mxnet_ops/test_random_symbols.py", "test_what_*", "*0-11*"),
@@ -137,9 +148,11 @@ RULES = (
     rule("mxnet_ops/test_nets.py", "test_every_other_net_*", "vgg11"),
     rule("mxnet_ops/test_nets.py", "test_swap_of_a_net_*", "resnet18_v1", "alexnet"),
     rule("mxnet_ops/test_nets_*.py"),
+    rule("mxnet_ops/test_swap_block.py", "test_net_of_the_zoo", "resnet18_v1-*"),
+    rule("mxnet_ops/test_calls.py", "test_attributes_that_never_repeat_*"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_a_net_of_each_family", "resnet18_v1", "mobilenetv2_0.25"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_every_other_net_*"),
-    rule("mxnet_ops/test_*.py", "*", every=4),
+    rule("mxnet_ops/test_*.py", "*", every=5),
     # Caffe: each layer, one net
     rule("caffe_layers/test_*audit*.py"),
     rule("caffe_layers/test_net_styles.py", "test_swapped_nets_*", "lenet"),
@@ -172,11 +185,83 @@ MANY = (
 )
 
 
+# tests that take so long that they begin first: at the end another process would wait for them
+LONG = (
+    rule("abi/test_fuzz.py"),
+    rule("caffe_layers/test_cpp_layers.py", "test_sanitizers_*"),
+    rule("caffe_layers/test_fuzz_prototxt.py"),
+    rule("core/test_avx2.py"),
+    rule("mxnet_ops/test_nets_distributed.py"),
+    rule("plugins/onnx/test_conformance.py", "test_every_node_*"),
+    rule("plugins/test_check.py", "test_every_operator_*"),
+    rule("plugins/*/test_verbose.py", "test_problems_*"),
+)
+
+# tests that neither a device nor a version of Python or of a framework changes: of what the commands print, of files of
+# this tree, of the reader of prototxts
+ONCE = (
+    rule("newcomer/*.py"),
+    rule("snippets/*.py"),
+    rule("test_architecture.py"),
+    rule("test_c_sources.py"),
+    rule("test_*_page.py"),
+    rule("test_docs.py"),
+    rule("test_everyday.py"),
+    rule("test_record.py"),
+    rule("test_report.py"),
+    rule("plugins/test_report.py"),
+    rule("test_notebooks.py"),
+    rule("caffe_layers/test_parameter_docs.py"),
+    rule("caffe_layers/test_prototxt.py"),
+    rule("caffe_layers/test_run.py", "test_a_*"),
+    rule("caffe_layers/test_run.py", "test_solvers_*"),
+    rule("caffe_layers/test_run.py", "test_the_copy_*"),
+    rule("caffe_layers/test_run.py", "test_types_*"),
+    rule("caffe_layers/test_structure.py"),
+    rule("caffe_layers/test_swap.py"),
+    rule("caffe_layers/test_swap_storage.py"),
+    rule("caffe_layers/test_*fuzz*.py"),
+)
+
+
+@cache
+def _file(path: Path) -> str:
+    """Return a file's path below tests/, empty elsewhere."""
+    file = path.resolve()
+    return file.relative_to(HERE).as_posix() if HERE in file.parents else ""
+
+
 def _named(item: Any) -> tuple[str, str]:
     """Return a test's file below tests/, empty elsewhere, and its function."""
-    file = Path(item.path).resolve()
-    name = file.relative_to(HERE).as_posix() if HERE in file.parents else ""
-    return name, getattr(item, "originalname", None) or item.name
+    return _file(item.path), getattr(item, "originalname", None) or item.name
+
+
+def _by_rule(items: Iterable[Any], rules: Iterable[Rule]) -> Iterator[tuple[Any, Rule | None]]:
+    """Yield each test with the first rule that fits it."""
+    found: dict[tuple[str, str], Rule | None] = {}
+    for item in items:
+        named = _named(item)
+        if named not in found:
+            found[named] = next((rule for rule in rules if rule.fits(*named)), None)
+        yield item, found[named]
+
+
+def long_first(items: Iterable[Any]) -> list[Any]:
+    """Return tests in their order, but for those of `LONG`, which come first."""
+    return [item for item, _ in sorted(_by_rule(items, LONG), key=lambda pair: pair[1] is None)]
+
+
+def run_before(items: Iterable[Any], folder: Path) -> list[Any]:
+    """Return the tests of `ONCE` that have passed in a suite of the same run.
+
+    Parameters
+    ----------
+    items : iterable of pytest.Item
+    folder : pathlib.Path
+        What the suites have recorded.
+    """
+    passed = set[str]().union(*(recorded.read(path).passed for path in folder.glob("*.tests")))
+    return [item for item, found in _by_rule(items, ONCE) if found and item.nodeid in passed]
 
 
 def beyond_share(items: Iterable[Any], rules: Iterable[Rule], every: int) -> list[Any]:
@@ -191,9 +276,9 @@ def beyond_share(items: Iterable[Any], rules: Iterable[Rule], every: int) -> lis
     every : int
         N.
     """
-    left, seen, known = [], Counter(), tuple(rules)
-    for item in items:
-        if item.get_closest_marker(MARK) and any(each.fits(*_named(item)) for each in known):
+    left, seen = [], Counter()
+    for item, found in _by_rule(items, tuple(rules)):
+        if found and item.get_closest_marker(MARK):
             if seen[_named(item)] % every:
                 left.append(item)
             seen[_named(item)] += 1
@@ -209,12 +294,12 @@ def exhaustive(items: Iterable[Any]) -> list[Any]:
         In the order of their collection.
     """
     left, seen = [], Counter()
-    for item in items:
+    for item, fitting in _by_rule(items, RULES):
         name, function = _named(item)
         if not name:
             continue
         parameters = item.callspec.id if hasattr(item, "callspec") else ""
-        found = next((rule for rule in RULES if rule.fits(name, function)), Rule("*"))
+        found = fitting or Rule("*")
         fits = any(fnmatchcase(parameters, pattern) for pattern in found.keep)
         if not fits or any(fnmatchcase(parameters, pattern) for pattern in OTHER_MACHINES):
             left.append(item)

@@ -39,6 +39,11 @@ TOOLCHAINS = "core/runtime/toolchains"
 NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
 # adapters' files with expressions, which users write
 USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py"}
+# problems that do the work of several
+FUSIONS = {"FusedProblem", "SeparableProblem", "GradientsProblem"}
+# a value of an expression next to an operation, and what may have a docstring
+FORMULA = re.compile(r"\bx\d+\b *[-+*/?<>=,)]|[-+*/?<>=(] *x\d+\b")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 # package -> packages that it may import directly: the package order of the architecture. The __init__ of a top-level
 # folder, which may import everything in it, is written with a dot.
 ALLOWED = {
@@ -301,6 +306,36 @@ def test_adapters_write_no_expressions(folder):
             called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
             if called in ("PointwiseProblem", "pointwise") and name not in USERS_EXPRESSIONS:
                 wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ADAPTERS)
+def test_adapters_name_no_fusions(folder):
+    """Passes of graphs alone choose problems that do the work of several."""
+    wrong = []
+    for path in files(folder):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+            named |= {node.attr} if isinstance(node, ast.Attribute) else set()
+            wrong += [f"{path.relative_to(ROOT)}:{node.lineno}: {name}" for name in named & FUSIONS]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["plugins/onnx/operators", "plugins/torch/lowering"])
+def test_lowerings_name_formulas(folder):
+    """They take the formulas of their operators from core/nn: none of their texts is one."""
+    wrong = []
+    for path in files(folder):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {
+            ast.get_docstring(node, clean=False)
+            for node in ast.walk(tree)
+            if hasattr(node, "body") and isinstance(node, DOCUMENTED)
+        }
+        for node in ast.walk(tree):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if FORMULA.search(text) and text not in docstrings:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text!r}")
     assert not wrong, "\n".join(wrong)
 
 

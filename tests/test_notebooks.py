@@ -15,6 +15,7 @@ def test_every_notebook_is_executed_here():
     assert sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")) == sorted(NEEDS)
 
 
+@pytest.mark.notebook
 @pytest.mark.parametrize("framework", NEEDS)
 def test_notebook_runs_without_error(framework: str, tmp_path: Path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

@@ -8,16 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clgraft import caffe_layers, core
-from clgraft.caffe_layers.layers.built import BuiltLayer
-from clgraft.caffe_layers.layers.layer import TEST, buffer
+from clgraft import caffe_layers
+from clgraft.caffe_layers.layers.layer import TEST
 from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
-from clgraft.core.errors import ProblemError
-from clgraft.core.graph.recorder import Recorder
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.copying import SliceProblem
 
 
 class Blob:
@@ -69,21 +65,14 @@ class InNet:
                 blob.data = blob.data.reshape(shape)  # files before 2015 have four axes
         super().make_blobs(*wanted)  # type: ignore[misc]
 
-    def runner(self) -> Recorder:
-        return Recorder()
+    def runner(self) -> None:
+        """Plan nothing: the net's graph takes what the layer builds."""
 
     def learns(self, index: int) -> bool:
         return False
 
     def shares_memory(self, bottom: Any, top: Any) -> bool:
         return False
-
-    def array(self, shape: tuple, dtype: Any = None) -> Any:
-        return Memory(shape, dtype or np.float32)
-
-    def copy(self: Any, target: Any, source: Any) -> None:
-        problem = SliceProblem("forward", (target.size,), (target.size,), (0,))
-        self.context.plan(problem).execute((buffer(source), buffer(target)))
 
 
 def _core(shape: Sequence[int]) -> tuple[int, ...]:
@@ -135,13 +124,9 @@ class NetLayer:
         layer.reshape(below, above)
         layer.begin()
         learned = [build.reshape(tensor, blob.data.shape) for tensor, blob in zip(parameters, layer.blobs)]
-        if isinstance(layer, BuiltLayer):
-            given = {name: self._constant(build, name, getattr(layer, name)) for name in layer.given}
-            made = layer.build(build, list(bottoms), learned, **given)
-            tops = list(made if isinstance(made, tuple) else (made,))[len(layer.results) :]
-        else:
-            layer.compute(below, above)
-            tops = self._recorded(build, layer, [*zip(below, bottoms), *zip(layer.blobs, learned)], above)
+        given = {name: self._constant(build, name, getattr(layer, name)) for name in layer.given}
+        made = layer.build(build, list(bottoms), learned, **given)
+        tops = list(made if isinstance(made, tuple) else (made,))[len(layer.results) :]
         return [build.reshape(top, blob.shape) for top, blob in zip(tops, above)]
 
     def _constant(self, build: Build, name: str, array: np.ndarray) -> Tensor:
@@ -150,31 +135,3 @@ class NetLayer:
         carried = np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
         build.constants[inside] = carried
         return build.input(inside, array.shape, carried.dtype.name)
-
-    def _recorded(
-        self, build: Build, layer: Any, known: Sequence[tuple[Any, Tensor]], above: Sequence[Blob]
-    ) -> list[Tensor]:
-        """Return the tops of a layer that names memory, after what it has recorded is added."""
-        at = {buffer(blob.data).address: tensor.name for blob, tensor in known}
-        for call in layer.context.take():
-            problem = call.problem
-            reads, written, unwanted = [], [], []
-            for argument, given in zip(problem.arguments(), call.buffers):
-                if argument.role != "out":
-                    if given.address not in at:
-                        raise ProblemError(f"[caffe] got {argument.name} of {problem}, expected memory that is known")
-                    reads.append(at[given.address])
-                elif given.mode == core.SKIP:
-                    unwanted.append(argument.name)
-                else:
-                    written.append(given.address)
-            scalars = dict(zip(problem.scalars(), call.scalars))
-            names = build.graph.add(problem, *reads, scalars=scalars, unwanted=unwanted)
-            at.update(zip(written, (name for name in names if name != "_")))
-        found = []
-        for blob in above:
-            address = buffer(blob.data).address
-            if address not in at:
-                raise ProblemError(f"[caffe] got a top of shape {blob.shape} that nothing writes, expected a value")
-            found.append(Tensor(at[address], blob.shape))
-        return found

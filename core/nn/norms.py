@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.reductions import kept_shape
 from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.lrn import LRNProblem
 from clgraft.core.operators.pointwise import Reduction
@@ -15,11 +16,6 @@ from clgraft.core.problem import SMALL
 
 # of x2 = difference and x3 = square: a variance is never negative
 DEVIATION = "real variance = x3 - x2 * x2; real deviation = sqrt((variance > 0 ? variance : 0) + eps);"
-
-
-def kept_shape(shape: Sequence[int], folded: Collection[int]) -> tuple[int, ...]:
-    """Return a shape with the folded axes as 1."""
-    return tuple(1 if axis in folded else size for axis, size in enumerate(shape))
 
 
 # by statistics of channels

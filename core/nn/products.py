@@ -9,6 +9,12 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.shapes import transposed
 from clgraft.core.operators.matmul import MatMulProblem
 
+# what becomes of a product x0, with a term x1; the order of both summands decides how they are rounded
+SCALED = "alpha * x0"
+WITH_TERM = "x0 + x1"
+SCALED_WITH_TERM = "alpha * x0 + beta * x1"
+TERM_WITH_SCALED = "beta * x1 + alpha * x0"
+
 
 def batch_product(
     build: Build, a: Tensor, b: Tensor, *, transposed_a: bool = False, transposed_b: bool = False

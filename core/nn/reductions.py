@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.formulas import renamed
 from clgraft.core.operators.pointwise import Reduction
 
 # what is summed of each element x0, and its derivative
@@ -16,14 +18,60 @@ VALUES = {
 }
 
 
-def kept_shape(x: Tensor, axes: Collection[int]) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class Fold:
+    """A reduction.
+
+    Attributes
+    ----------
+    element : str
+        What is folded, of each element x0.
+    operation : str
+        The core's name of the fold: ``sum max min prod``.
+    result : str
+        What becomes of its result x0; ``count`` is the number of elements.
+    """
+
+    element: str
+    operation: str
+    result: str = "x0"
+
+    def finished(self, count: int) -> str:
+        """Return what becomes of the result for so many elements; empty if it stays."""
+        return "" if self.result == "x0" else renamed(self.result, {"count": repr(float(count))})
+
+    @property
+    def keeps_one(self) -> bool:
+        """Whether the result of one element is that element."""
+        return self.element == "x0" and self.result in ("x0", MEAN)
+
+
+MEAN = "x0 / count"
+FOLDS = {
+    "sum": Fold("x0", "sum"),
+    "mean": Fold("x0", "sum", MEAN),
+    "max": Fold("x0", "max"),
+    "min": Fold("x0", "min"),
+    "product": Fold("x0", "prod"),
+    "absolute": Fold(VALUES["absolute"][0], "sum"),
+    "squares": Fold(VALUES["squares"][0], "sum"),
+    "length": Fold(VALUES["squares"][0], "sum", "sqrt(x0)"),
+    "log_sum": Fold("x0", "sum", "log(x0)"),
+    "dot": Fold("x0 * x1", "sum"),
+}
+# the logarithm of a sum of exponentials, of elements and their maximum x1
+EXPONENTIALS = Fold("exp(x0 - (isfinite(x1) ? x1 : 0))", "sum")
+LOG_OF_EXPONENTIALS = "log(x0) + (isfinite(x1) ? x1 : 0)"
+
+
+def kept_shape(shape: Sequence[int], axes: Collection[int]) -> tuple[int, ...]:
     """Return a shape with some axes as 1."""
-    return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
 
 
 def summed(build: Build, x: Tensor, axes: Collection[int], value: str = "sum", *, factor: float = 1.0) -> Tensor:
     """Return the sum over some axes of one of `VALUES` times a factor; the axes stay as 1."""
-    first, kept = build.here, kept_shape(x, axes)
+    first, kept = build.here, kept_shape(x.shape, axes)
     text, slope = VALUES[value]
     scalars = {"factor": factor}
     (y,) = build.pointwise(f"y0 = factor * {text};", [x], scalars, (Reduction("sum", shape=kept),))
@@ -42,7 +90,7 @@ def folded(build: Build, x: Tensor, axes: Collection[int], operation: str) -> Te
 
     The gradient of an extreme goes to every element that equals it.
     """
-    first, kept = build.here, kept_shape(x, axes)
+    first, kept = build.here, kept_shape(x.shape, axes)
     count = max(1, x.size // max(1, math.prod(kept)))
     factor = 1 / count if operation == "mean" else 1.0
     fold = Reduction("sum" if operation == "mean" else operation, shape=kept)

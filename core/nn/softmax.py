@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.reductions import kept_shape
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.softmax import SoftmaxProblem
 
@@ -41,7 +42,7 @@ def softmax_gradient(
 
 def safe_softmax(build: Build, x: Tensor, axis: int) -> Tensor:
     """Return the softmax along an axis; where all values are minus infinity, 0."""
-    kept = tuple(1 if i == axis else size for i, size in enumerate(x.shape))
+    kept = kept_shape(x.shape, [axis])
     (top,) = build.pointwise("y0 = x0;", [x], reduce=(Reduction("max", shape=kept),))
     y = softmax(build, x, around(x.shape, axis))
     return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]

@@ -99,6 +99,9 @@ Some = TypeVar("Some", bound="Problem")
 UNREADABLE = (AttributeError, TypeError, ValueError, OverflowError, RecursionError)  # raised for values of another kind
 
 
+KNOWN = "_arguments"  # where a problem keeps what `arguments` has found
+
+
 def _with_problem_errors(check: Callable[[Any], None]) -> Callable[[Any], None]:
     """Return a problem's check whose errors are all `ProblemError`."""
 
@@ -106,6 +109,7 @@ def _with_problem_errors(check: Callable[[Any], None]) -> Callable[[Any], None]:
     def checked(self: Any) -> None:
         try:
             check(self)
+            self.__dict__.pop(KNOWN, None)  # of fields that the check has changed
             expect_in_numpy(self.kind, self.dtype)
         except ProblemError:
             raise
@@ -115,6 +119,19 @@ def _with_problem_errors(check: Callable[[Any], None]) -> Callable[[Any], None]:
             ) from None
 
     return checked
+
+
+def _known_once(found: Callable[[Any], tuple[Argument, ...]]) -> Callable[[Any], tuple[Argument, ...]]:
+    """Return a problem's `arguments` that are found once for each problem: graphs ask for them all the time."""
+
+    @wraps(found)
+    def arguments(self: Any) -> tuple[Argument, ...]:
+        known = self.__dict__.setdefault(KNOWN, {})
+        if found not in known:
+            known[found] = found(self)
+        return known[found]  # type: ignore[no-any-return]
+
+    return arguments
 
 
 class Problem:
@@ -166,6 +183,8 @@ class Problem:
         super().__init_subclass__(**kw)
         if "__post_init__" in cls.__dict__:
             cls.__post_init__ = _with_problem_errors(cls.__post_init__)  # type: ignore[attr-defined]
+        if "arguments" in cls.__dict__:
+            cls.arguments = _known_once(cls.arguments)  # type: ignore[assignment]
         if "kind" in cls.__dict__:
             Problem._kinds[cls.kind] = cls
             cls._reader = Reader(cls.kind, cls.TEXT)

@@ -6,7 +6,7 @@ import os
 
 os.environ.setdefault("GLOG_minloglevel", "2")
 
-PYTHON, NONE = "python", "none"
+PYTHON = "python"
 ONLY_PYTHON = "python_layers"  # mark of tests of errors, which end a process of Caffe's own layers
 # files whose tests compare layers with Caffe's own or with formulas, for any kind of ours
 SHARED = (
@@ -17,7 +17,7 @@ SHARED = (
 
 
 def pytest_configure(config) -> None:
-    if config.getoption("caffe_layers") in (PYTHON, NONE):
+    if config.getoption("caffe_layers") == PYTHON:
         return
     from clgraft.caffe_layers import native
     from tests.caffe_layers import caffe_nets
@@ -27,12 +27,10 @@ def pytest_configure(config) -> None:
 
 
 def pytest_collection_modifyitems(config, items) -> None:
-    """Leave out what does not test C++ layers where those are tested, and comparisons of layers where none are."""
-    layers = config.getoption("caffe_layers")
-    if layers == PYTHON:
+    """Leave out what does not test C++ layers where those are tested."""
+    if config.getoption("caffe_layers") == PYTHON:
         return
     names = {f"test_{name}.py" for name in SHARED}
-    shared = [item for item in items if item.path.name in names and not item.get_closest_marker(ONLY_PYTHON)]
-    chosen = [item for item in items if item not in shared] if layers == NONE else shared
+    chosen = [item for item in items if item.path.name in names and not item.get_closest_marker(ONLY_PYTHON)]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen

@@ -146,4 +146,4 @@ def test_what_it_declines(line: str, direction: str, part: str) -> None:
     context.device = replace(context.device, compute_units=64)
     with pytest.raises(Declined, match=part):
         channels_cpu.plan(parse(f"batchnorm {line}", direction), context)
-    assert context.plan(parse("batchnorm n8 c100 s49", WAYS[0])).algorithm == "channels_cpu"
+    assert context.choose(parse("batchnorm n8 c100 s49", WAYS[0])).algorithm == "channels_cpu"

@@ -78,4 +78,4 @@ def test_what_it_declines(line: str) -> None:
     if problem.batch:
         with pytest.raises(core.ProblemError, match="rows_cpu"):
             context_of_this_file().plan(problem, "rows_cpu")
-    assert context_of_this_file().plan(problem).algorithm != "rows_cpu"
+    assert context_of_this_file().choose(problem).algorithm != "rows_cpu"

@@ -155,7 +155,7 @@ def test_small_problems_cost_less_in_small_tiles(monkeypatch: pytest.MonkeyPatch
 
 def test_the_switch_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLGRAFT_WINOGRAD", "off")
-    plan = Context.on(None).plan(core.parse(LINES["3x3-many-channels"]))
+    plan = Context.on(None).choose(core.parse(LINES["3x3-many-channels"]))
     assert plan.algorithm != "winograd"
     assert ("winograd", "CLGRAFT_WINOGRAD is off") in plan.declined
     monkeypatch.setenv("CLGRAFT_WINOGRAD", "3")
@@ -361,7 +361,7 @@ def test_dilated_err_at_most_ten_times_as_much(context: Context, direction: str,
 
 def test_dilated_groups_are_left_to_others(context: Context) -> None:
     problem = core.parse("conv n2 g2 ic8 ih9 iw10 oc6 kh3 kw3 ph2 pw2 dh2 dw2").with_direction("forward")
-    assert context.plan(problem).algorithm != "winograd"
+    assert context.choose(problem).algorithm != "winograd"
     check(context, problem, None)
 
 

@@ -88,7 +88,7 @@ def test_stands_first(name: str, direction: str) -> None:
     wanted = next(algorithm for algorithm in algorithms if serves(core.context(), problem, algorithm))
     if name == "batch-0" and direction != "backward_filter":
         wanted = "empty"
-    assert core.context().plan(problem).algorithm == wanted
+    assert core.context().choose(problem).algorithm == wanted
 
 
 @pytest.mark.skipif(not ON_CPU, reason="made for CPU devices")

@@ -52,7 +52,7 @@ def served(context: Context, name: str) -> core.GradientsProblem:
 
 @pytest.mark.parametrize("name", [name for name in LINES if name != "batch-0"])
 def test_who_serves(name: str) -> None:
-    plan = core.context().plan(served(core.context(), name))
+    plan = core.context().choose(served(core.context(), name))
     assert (plan.algorithm == "in_kernel") == (SERVES and name not in IN_TURN)
 
 

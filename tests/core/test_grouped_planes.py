@@ -53,13 +53,13 @@ def test_matches_float64(name: str, direction: str) -> None:
     context = fitting(problem)
     one_channel = problem.depthwise and direction == "forward"  # another implementation stands first for usual sizes
     first = one_channel and not cpu_fixed.reserved(problem)
-    assert context.plan(problem).algorithm == ("depthwise_fixed" if first else NAME)
+    assert context.choose(problem).algorithm == ("depthwise_fixed" if first else NAME)
     check(context, problem, NAME)
     check(context, problem, NAME, accumulate=True, seed=7)
 
 
 def test_a_batch_of_nothing() -> None:
-    assert core.context().plan(core.parse(LINES["batch-0"])).algorithm == "empty"
+    assert core.context().choose(core.parse(LINES["batch-0"])).algorithm == "empty"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_plans_for_other_machines(change: dict[str, int]) -> None:
 def test_little_local_memory() -> None:
     context = Context.on(None)
     context.device = replace(context.device, local_memory=8 * 1024)
-    plan = context.plan(core.parse(LINES["groups-of-4"]))
+    plan = context.choose(core.parse(LINES["groups-of-4"]))
     assert plan.algorithm != NAME
     assert "bytes of scratch do not fit" in dict(plan.declined)[NAME]
 

@@ -124,13 +124,13 @@ def test_the_same_size_copies_what_is_no_number(machine: str) -> None:
 @pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS[:1]}
+        chosen = {context.choose(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS[:1]}
         assert chosen == {"rows", "empty"}
 
 
 def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
-        plan = context.plan(parse(LINES["twice"], "forward"))
+        plan = context.choose(parse(LINES["twice"], "forward"))
         assert plan.algorithm == "elements" and plan.declined == (("rows", "is for CPU devices"),)
 
 

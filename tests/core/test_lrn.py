@@ -36,12 +36,12 @@ def test_gradients_are_differences() -> None:
 @pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"columns", "elements", "empty"}
+        assert {context.choose(parse(text)).algorithm for text in LINES.values()} == {"columns", "elements", "empty"}
 
 
 def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
-        assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"elements", "empty"}
+        assert {context.choose(parse(text)).algorithm for text in LINES.values()} == {"elements", "empty"}
 
 
 @pytest.mark.parametrize(

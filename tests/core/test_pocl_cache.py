@@ -142,6 +142,26 @@ def test_a_cut_file_that_ends_a_child_is_removed_by_its_parent(device, tmp_path)
     assert "damaged" in done.stderr
 
 
+def test_what_was_checked_is_not_checked_again(folder, monkeypatch):
+    """Unless it has changed, the machine was started since, or the check is an hour old."""
+    program(folder, "ABCD", bitcode())
+    assert pocl_cache.repair() == 0
+    seen = []
+    monkeypatch.setattr(pocl_cache, "_is_cut_file", lambda path: seen.append(path.name))
+    pocl_cache.repair()
+    assert seen.pop() == "program.bc"  # it was written within the steps of clocks
+    monkeypatch.setattr(pocl_cache, "CLOCK_STEPS", -60.0)  # as if it had been written a minute before
+    pocl_cache.repair()
+    assert seen == []
+    monkeypatch.setattr(pocl_cache, "CHECK_HOLDS", 0.0)
+    pocl_cache.repair()
+    assert seen.pop() == "program.bc"
+    monkeypatch.setattr(pocl_cache, "CHECK_HOLDS", 3600.0)
+    assert pocl_cache._last_check(folder) > 0.0
+    monkeypatch.setattr(pocl_cache, "_boot", lambda: b"another start")
+    assert pocl_cache._last_check(folder) == 0.0
+
+
 def test_a_check_follows_the_death_of_a_process_only(folder):
     """A file that a living process holds is no reason to check."""
     path = program(folder, "ABCD", bitcode()[:-4]) / "program.bc"

@@ -178,13 +178,13 @@ def test_gradients_are_differences(operator: str) -> None:
 @pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
+        chosen = {context.choose(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
         assert chosen == {"whole", "planes", "elements", "empty"}
 
 
 def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
-        chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
+        chosen = {context.choose(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
         assert chosen == {"whole", "windows_gpu", "elements", "empty"}
 
 

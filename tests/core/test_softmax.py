@@ -140,13 +140,13 @@ def test_only_what_is_chosen_is_read(machine: str) -> None:
 @pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        chosen = {context.plan(parse(text, "forward")).algorithm for text in LINES.values()}
+        chosen = {context.choose(parse(text, "forward")).algorithm for text in LINES.values()}
         assert chosen == {"vectors", "empty"}
 
 
 def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
-        plan = context.plan(parse(LINES["classes"], "forward"))
+        plan = context.choose(parse(LINES["classes"], "forward"))
         assert plan.algorithm == "rows_gpu" and plan.declined[0][0] == "vectors"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from functools import cache
@@ -18,12 +19,18 @@ CHANGED = {"on": "swap_symbol", "off": "swap_block"}
 
 
 @cache
-def mentions(module: str, word: str) -> bool:
-    """Return whether a module of this folder, or one of this folder that it imports, has a word."""
+def leaves_open(module: str, swap: str) -> bool:
+    """Return whether a module of this folder, or one of this folder that it imports, calls a swap without a choice."""
     path = HERE / f"{module}.py"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not path.is_file():
+        return False
+    text = path.read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(text)))
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    chosen = {call.func for call in calls if any(keyword.arg == "regions" for keyword in call.keywords)}
+    named = {node for node in nodes if swap in (getattr(node, "id", ""), getattr(node, "attr", ""))}
     imported = re.findall(r"^from tests\.mxnet_ops(?:\.| import )(\w+)", text, re.M)
-    return word in text or any(mentions(other, word) for other in imported)
+    return bool(named - chosen) or any(leaves_open(other, swap) for other in imported)
 
 
 def pytest_collection_modifyitems(config, items) -> None:
@@ -31,7 +38,7 @@ def pytest_collection_modifyitems(config, items) -> None:
     chosen = config.getoption("regions")
     if chosen is None:
         return
-    left = [item for item in items if HERE in item.path.parents and not mentions(item.path.stem, CHANGED[chosen])]
+    left = [item for item in items if HERE in item.path.parents and not leaves_open(item.path.stem, CHANGED[chosen])]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 

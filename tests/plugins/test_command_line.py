@@ -195,7 +195,9 @@ def test_devices_say_why_a_runtime_cannot_be_used(monkeypatch, capfd):
 
 
 def test_a_reader_that_goes_away_is_no_traceback(net):
-    long = "".join(f'layer {{ name: "r{i}" type: "ReLU" bottom: "x" top: "x" }}\n' for i in range(5000))
+    long = "".join(
+        f'layer {{ name: "r{i}" type: "ReLU" bottom: "x" top: "x" }}\n' for i in range(1000)
+    )  # more than a pipe holds
     Path("long.prototxt").write_text(long)
     command = f"{sys.executable} -m clgraft.plugins.command_line swap long.prototxt -q | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)

@@ -25,7 +25,9 @@ from clgraft.plugins.plugin import Peer, Plugin, PluginError
 OPERATORS = """
 import os, time
 from dataclasses import replace
-from clgraft.plugins.command_line.bench import numpy_operators
+from clgraft.plugins.command_line.bench import numpy_operators, peer_threads
+
+peer_threads.SECONDS = 0.1
 
 MODE = "slowly"
 COUNT = int(os.environ.get("FAKE_THREADS", "1"))

@@ -3,7 +3,8 @@
 PoCL trusts its files: one that is cut ends every process that reads it, and a disk that fills up ends the process that
 writes. So a build starts only where there is room. Each process holds a locked file in the folder for as long as it
 lives. Where one was left behind, its process died, perhaps while it wrote or because of what it read: the next process
-checks all files once, before PoCL reads any, and removes those that are cut.
+checks the files, before PoCL reads any, and removes those that are cut. What was checked within the hour, and has not
+changed since, is not checked again.
 
 Other processes may use the cache at the same time. PoCL ends a process in which a file is gone that it has just seen,
 or in which it cannot rename a file that it has just written. So its temporary files are left alone, and a program is
@@ -21,11 +22,13 @@ import hashlib
 import mmap
 import os
 import shutil
+import stat
 import struct
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Union
 
@@ -37,6 +40,9 @@ from clgraft.core.runtime.cache_limit import Entry
 RUNNING = ".clgraft-running-"  # starts the names of files that processes hold
 BUILDING = ".clgraft-building-"  # starts the names of files that processes lock while they build a program
 PATIENCE, PAUSE = 60.0, 0.02  # seconds to wait for another process, and between two looks
+CHECKED = ".clgraft-checked"  # a file of the time of the last check, with the name of the machine's start in it
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+CHECK_HOLDS, CLOCK_STEPS = 3600.0, 2.0  # seconds until all files are checked anew, and by which their times may be off
 REMOVED = ".clgraft-removed-"  # starts the names of folders that are about to go
 TEMPORARY = "tempfile_*"  # files that PoCL makes for a moment, and leaves where its process ends
 USED = "last_accessed"  # a file of each program, which PoCL touches when it loads the program
@@ -184,18 +190,46 @@ def _left_behind(place: Path) -> list[Path]:
 
 
 def repair() -> int:
-    """Remove the files of PoCL's cache that are cut, say so, and return how many they were."""
+    """Remove the files of PoCL's cache that are cut, say so, and return how many they were.
+
+    Files that have not changed since the last check are left out.
+    """
     place, removed = folder(), 0
-    for path in place.rglob("*"):
-        with contextlib.suppress(OSError):
-            kept = path.suffix in (".so", ".bc") and not path.match(TEMPORARY)
-            if kept and path.is_file() and not path.is_symlink() and _is_cut_file(path):
-                path.unlink()
-                removed += 1
+    began, since = time.time(), _last_check(place)
+    for inside, _, names in os.walk(place):
+        for name in names:
+            if not name.endswith((".so", ".bc")) or fnmatchcase(name, TEMPORARY):
+                continue
+            path = Path(inside, name)
+            with contextlib.suppress(OSError):
+                state = path.lstat()
+                if stat.S_ISREG(state.st_mode) and state.st_ctime >= since and _is_cut_file(path):
+                    path.unlink()
+                    removed += 1
+    with contextlib.suppress(OSError):
+        (place / CHECKED).write_bytes(_boot())
+        os.utime(place / CHECKED, (began, began))
     if removed:
         files = "a damaged file" if removed == 1 else f"{removed} damaged files"
         log.warning("[cache] removed %s from PoCL's cache %s: kernels are built anew", files, place)
     return removed
+
+
+def _boot() -> bytes:
+    """Return what tells one start of the machine from others: one that loses power loses what was written lately."""
+    try:
+        return BOOT.read_bytes()
+    except OSError:
+        return b""
+
+
+def _last_check(place: Path) -> float:
+    """Return the time since when files have to be checked; 0 after a restart, and where the last check is long ago."""
+    with contextlib.suppress(OSError):
+        path = place / CHECKED
+        if path.read_bytes() == _boot() != b"" and 0 <= time.time() - path.stat().st_mtime < CHECK_HOLDS:
+            return path.stat().st_mtime - CLOCK_STEPS
+    return 0.0
 
 
 def _is_cut_file(path: Path) -> bool:
@@ -244,16 +278,21 @@ def _is_cut_bitcode(content: Content) -> bool:
 def programs(place: Path) -> list[Entry]:
     """Return the folders of PoCL's programs with their sizes, the least recently used first."""
     found = []
-    for used in place.rglob(USED):
+    for path, below, names in os.walk(place):
+        if USED not in names:
+            continue
+        below.clear()
         with contextlib.suppress(OSError):
-            files = [path.lstat().st_size for path in used.parent.rglob("*") if not path.is_dir()]
-            found.append(Entry(used.parent, sum(files), used.stat().st_mtime))
+            files = [os.path.join(inside, name) for inside, _, those in os.walk(path) for name in those]
+            nbytes = sum(os.lstat(file).st_size for file in files)
+            found.append(Entry(Path(path), nbytes, os.stat(os.path.join(path, USED)).st_mtime))
     return sorted(found, key=lambda entry: (entry.used, entry.path.name))
 
 
 def trim(place: Path) -> None:
     """Remove the programs that were used least recently until the rest fits the cache's limit, and old leftovers."""
-    most, kept = cache_limit.limit(), programs(place)
+    most = cache_limit.limit()
+    kept = [] if most is None else programs(place)
     total = sum(entry.nbytes for entry in kept)
     for entry in kept:
         if most is None or total <= most:

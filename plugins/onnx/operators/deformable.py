@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from clgraft.core.nn.resizing import PLACES
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.sampling import GridSampleProblem
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
+from clgraft.plugins.onnx.operators.elementwise import of_two
 from clgraft.plugins.onnx.operators.indices import gathered
 from clgraft.plugins.onnx.operators.windows import ints, pads, spatial
 from clgraft.plugins.onnx.values import OnnxValue, known
@@ -58,7 +60,7 @@ def deformable_convolution(
     turned = gathered(on, on.reshaped(offset, shape), known(np.array([1, 0])), 2, shape, 2)
     start = known((places.reshape(1, taps, 2, *out) + shift).astype(x.dtype))
     unit = known(np.array([2 / lengths[1], 2 / lengths[0]]).reshape(1, 1, 2, 1, 1).astype(x.dtype))
-    grid = on.pointwise("(x0 + x1) * x2 - 1", [turned, start, unit])
+    grid = on.pointwise(PLACES, [turned, start, unit])
     grid = on.transposed(grid, (0, 1, 3, 4, 2))
     sample = GridSampleProblem(
         method="linear",
@@ -72,7 +74,7 @@ def deformable_convolution(
     (name,) = on.add(sample, on.tensor(on.reshaped(x, (images, channels // parts, *size))), on.tensor(grid, carrier))
     seen = on.made(name, (images, channels // parts, taps, *out), x.dtype, carrier)
     if mask is not None:
-        seen = on.pointwise("x0 * x1", [seen, on.reshaped(mask, (images, 1, taps, *out))])
+        seen = on.pointwise(of_two("multiply"), [seen, on.reshaped(mask, (images, 1, taps, *out))])
     problem = ConvProblem(
         direction="forward",
         batch=batch,

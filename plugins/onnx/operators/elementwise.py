@@ -10,13 +10,11 @@ from onnx import helper
 from clgraft.core.nn.element_functions import SELU_ALPHA, SELU_SCALE, exact_power, find
 from clgraft.core.nn.elementwise import SELECTION, extremum, find_binary, limited, mean, total
 from clgraft.core.nn.formulas import assigned, renamed
+from clgraft.core.nn.whole_numbers import IS_TRUE, rounded, truncated, wrapped
+from clgraft.core.nn.whole_numbers import converted as as_whole
 from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast, is_real, literal
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.values import DTYPES, REAL, OnnxValue, carrier_of, known, widest
-
-# what NaN and infinity become, as in C on x86; 0 in other whole numbers
-NOT_FINITE = {"int32": -(2.0**31), "int64": -(2.0**63), "uint64": 2.0**63}
-BITS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
 
 # operator -> function of `core.nn.element_functions`
 UNARY = {
@@ -85,15 +83,6 @@ def of_two(name: str) -> str:
     return renamed(find_binary(name).value, {"a": "x0", "b": "x1"})
 
 
-def wrapped(dtype: str, expression: str) -> str:
-    """Return an expression whose value is taken modulo the range of a type of whole numbers."""
-    if dtype not in BITS:
-        return expression
-    span = float(2 ** BITS[dtype])
-    low = 0.0 if dtype.startswith("u") else span / 2
-    return f"real w = ({expression}) + {low!r}; y0 = w - {span!r} * floor(w / {span!r}) - {low!r};"
-
-
 @operator(*UNARY)
 def unary(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a function of each element."""
@@ -130,7 +119,7 @@ def prelu(on: ModelBuilder, node: OnnxNode, x: OnnxValue, slope: OnnxValue) -> O
 def divide(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Lower a division; of whole numbers it is truncated."""
     text = of_two("divide")
-    return on.pointwise(text if is_real(a) else f"trunc({text})", [a, b])
+    return on.pointwise(text if is_real(a) else truncated(text), [a, b])
 
 
 @operator("Mod")
@@ -149,7 +138,7 @@ def power(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxV
             text = renamed(exact.value, {"x": "x0"})
             return on.reshaped(on.pointwise(text, [a]), broadcast([a.shape, b.shape]))
     text = of_two("power")
-    return on.pointwise(text if is_real(a) else f"rint({text})", [a, b], a.dtype, compute)
+    return on.pointwise(text if is_real(a) else rounded(text), [a, b], a.dtype, compute)
 
 
 @operator(*COMPARISONS)
@@ -258,10 +247,8 @@ def converted(on: ModelBuilder, node: OnnxNode, x: OnnxValue, target: str) -> On
     if target in REAL:
         return on.made(on.tensor(x, target), x.shape, target)
     if target == "bool":
-        return on.pointwise("x0 != 0", [x], "bool")
+        return on.pointwise(IS_TRUE, [x], "bool")
     carrier = carrier_of(target, on.has_fp64)
-    text = f"(fabs(x0) < INFINITY ? trunc(x0) : {NOT_FINITE.get(target, 0.0)!r})" if is_real(x) else "x0"
-    if target in BITS and BITS[target] < 32 and x.dtype != "bool":
-        text = wrapped(target, text)
+    text = as_whole(target, real=is_real(x), wraps=x.dtype != "bool")
     compute = widest((on.carrier(x), carrier))
     return on.pointwise(text, [x], target, compute)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from clgraft.core.nn import indices as nn
 from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import IndexCheck, ModelBuilder
@@ -13,7 +14,6 @@ from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, sliced
 from clgraft.plugins.onnx.values import OnnxValue, known
 
-BEYOND = "1e18"  # an index outside of every axis, also where it is part of a sum
 COMBINED = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
@@ -93,11 +93,10 @@ def flat_index(on: ModelBuilder, node: OnnxNode, index: OnnxValue, sizes: tuple[
     if index.array is not None:
         flat = (np.where(index.array < 0, index.array + np.array(sizes, np.int64), index.array) * steps).sum(-1)
         return known(flat.astype(np.int64))
-    text = f"x0 >= -x1 && x0 < x1 ? (x0 < 0 ? x0 + x1 : x0) * x2 : {BEYOND}"
     if len(sizes) == 1:
-        return on.reshaped(on.pointwise(text, [index, *tables], "int64"), shape)
+        return on.reshaped(on.pointwise(nn.STEP, [index, *tables], "int64"), shape)
     fold = (Reduction("sum", shape=(*shape, 1)),)
-    return on.reshaped(on.pointwise(text, [index, *tables], "int64", reductions=fold, shape=(*shape, 1)), shape)
+    return on.reshaped(on.pointwise(nn.STEP, [index, *tables], "int64", reductions=fold, shape=(*shape, 1)), shape)
 
 
 @operator("GatherND")
@@ -156,10 +155,7 @@ def scatter_elements(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: Onnx
         rest = known(
             np.broadcast_to(np.asarray(grid, np.int64), [1 if i == axis else s for i, s in enumerate(index.shape)])
         )
-        size = float(x.shape[axis])
-        place = f"(x0 < 0 ? x0 + {size!r} : x0) * {float(steps[axis])!r} + x1"
-        text = f"x0 >= (-{size!r}) && x0 < {size!r} ? {place} : {BEYOND}"
-        index = on.pointwise(text, [index, rest], "int64")
+        index = on.pointwise(nn.place(x.shape[axis], steps[axis]), [index, rest], "int64")
         problem = ScatterProblem(1, x.size, 1, index.size, "shared", carrier, how)
     (name,) = on.add(problem, on.tensor(x), on.index(index), on.tensor(updates, carrier))
     return on.made(name, x.shape, x.dtype, carrier)
@@ -175,8 +171,7 @@ def one_hot(on: ModelBuilder, node: OnnxNode, index: OnnxValue, depth: OnnxValue
     places = known(np.arange(count, dtype=np.int64).reshape(count, *(1,) * (index.ndim - axis)))
     off, hot = (sliced(on, values, [i], [1]) for i in range(2))
     compute = on.widest([wide, places, values])
-    text = f"(x0 < 0 ? x0 + {float(count)!r} : x0) == x1 ? x2 : x3"
-    return on.pointwise(text, [wide, places, hot, off], values.dtype, compute)
+    return on.pointwise(nn.one_hot(count), [wide, places, hot, off], values.dtype, compute)
 
 
 @operator("Compress")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+from clgraft.core.nn.formulas import renamed
+from clgraft.core.nn.products import SCALED, SCALED_WITH_TERM
+from clgraft.core.nn.reductions import FOLDS
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.matmul import MatMulProblem
 from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast
@@ -71,8 +74,8 @@ def gemm(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue, c: OnnxVa
     if bias or (c is None and alpha == 1):
         return y
     if c is None:
-        return on.pointwise(f"{alpha!r} * x0", [y])
-    return on.pointwise(f"{alpha!r} * x0 + {beta!r} * x1", [y, c])
+        return on.pointwise(renamed(SCALED, {"alpha": repr(alpha)}), [y])
+    return on.pointwise(renamed(SCALED_WITH_TERM, {"alpha": repr(alpha), "beta": repr(beta)}), [y, c])
 
 
 @operator("Einsum")
@@ -98,7 +101,7 @@ def einsum(on: ModelBuilder, node: OnnxNode, *values: OnnxValue) -> OnnxValue:
         total, names = _contracted(on, total, names, value, other, later)
     gone = {axis for axis, name in enumerate(names) if name not in final}
     if gone:
-        total = on.reshaped(reduced(on, total, gone, "x0", "sum"), kept_shape(total.shape, gone, False))
+        total = on.reshaped(reduced(on, total, gone, FOLDS["sum"]), kept_shape(total.shape, gone, False))
         names = [name for name in names if name in final]
     return on.transposed(total, [names.index(name) for name in final])
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 from onnx import helper
 
+from clgraft.core.nn import quantization as nn
+from clgraft.core.nn.reductions import FOLDS
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.linear import product
@@ -33,10 +34,8 @@ def along(on: ModelBuilder, node: OnnxNode, x: OnnxValue, value: OnnxValue) -> O
 
 def quantized(on: ModelBuilder, x: OnnxValue, scale: OnnxValue, zero: OnnxValue | None, dtype: str) -> OnnxValue:
     """Return the nearest whole numbers of x / scale + zero, halves to the even one, within a type's range."""
-    low, high = _ends(dtype)
-    text = f"clamp(rint(x0 / x1){' + x2' if zero is not None else ''}, {low!r}, {high!r})"
     values = [x, scale, *([zero] if zero is not None else [])]
-    return on.pointwise(text, values, dtype, "float32")
+    return on.pointwise(nn.quantized(dtype, zero=zero is not None), values, dtype, "float32")
 
 
 @operator("QuantizeLinear")
@@ -60,8 +59,8 @@ def dequantize(
     dtype = helper.tensor_dtype_to_np_dtype(code).name if code else scale.dtype
     wide = along(on, node, x, scale)
     if zero is None:
-        return on.pointwise("x0 * x1", [x, wide], dtype, dtype)
-    return on.pointwise("(x0 - x1) * x2", [x, along(on, node, x, zero), wide], dtype, on.widest([x, wide]))
+        return on.pointwise(nn.DEQUANTIZED_WITHOUT_ZERO, [x, wide], dtype, dtype)
+    return on.pointwise(nn.DEQUANTIZED, [x, along(on, node, x, zero), wide], dtype, on.widest([x, wide]))
 
 
 def centred(on: ModelBuilder, x: OnnxValue, zero: OnnxValue | None, shape: Sequence[int] = ()) -> OnnxValue:
@@ -69,7 +68,7 @@ def centred(on: ModelBuilder, x: OnnxValue, zero: OnnxValue | None, shape: Seque
     if zero is None:
         return on.made(on.tensor(x, "float32"), x.shape, "float32")
     wide = on.reshaped(zero, (1,) * x.ndim if zero.size == 1 else shape)
-    return on.pointwise("x0 - x1", [x, wide], "float32", "float32")
+    return on.pointwise(nn.CENTRED, [x, wide], "float32", "float32")
 
 
 @operator("MatMulInteger")
@@ -111,14 +110,8 @@ def quantized_product(
     node.expect(y_zero.dtype in BYTES, f"type {y_zero.dtype}")
     y = product(on, *_operands(on, a, a_zero, b, b_zero))
     rows = on.reshaped(a_scale, (*a_scale.shape, 1)) if a_scale.size > 1 and a_scale.ndim == 1 else a_scale
-    scale = on.pointwise("x0 * x1 / x2", [rows, b_scale, y_scale], "float32", "float32")
-    low, high = _ends(y_zero.dtype)
-    text = f"clamp(rint(x0 * x1) + x2, {low!r}, {high!r})"
-    return on.pointwise(text, [y, scale, y_zero], y_zero.dtype, "float32")
-
-
-def _ends(dtype: str) -> tuple[float, float]:
-    return float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
+    scale = on.pointwise(nn.PRODUCT_SCALE, [rows, b_scale, y_scale], "float32", "float32")
+    return on.pointwise(nn.requantized(y_zero.dtype), [y, scale, y_zero], y_zero.dtype, "float32")
 
 
 @operator("ConvInteger")
@@ -156,17 +149,15 @@ def quantized_convolution(
     wide = (w.shape[0], *(1,) * (w.ndim - 1))
     y = convolution(on, node, centred(on, x, x_zero), centred(on, w, w_zero, wide), bias)
     channels = w_scale if w_scale.size == 1 else on.reshaped(w_scale, (w.shape[0], *(1,) * (x.ndim - 2)))
-    scale = on.pointwise("x0 * x1 / x2", [channels, x_scale, y_scale], "float32", "float32")
-    low, high = _ends(y_zero.dtype)
-    text = f"clamp(rint(x0 * x1) + x2, {low!r}, {high!r})"
-    return on.pointwise(text, [y, scale, y_zero], y_zero.dtype, "float32")
+    scale = on.pointwise(nn.PRODUCT_SCALE, [channels, x_scale, y_scale], "float32", "float32")
+    return on.pointwise(nn.requantized(y_zero.dtype), [y, scale, y_zero], y_zero.dtype, "float32")
 
 
 @operator("DynamicQuantizeLinear")
 def quantize_dynamically(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Lower quantization to bytes whose scale follows from the extrema."""
     axes = set(range(x.ndim))
-    low, high = (on.reshaped(reduced(on, x, axes, "x0", fold), ()) for fold in ("min", "max"))
-    scale = on.pointwise("(fmax(x1, 0) - fmin(x0, 0)) / 255", [low, high])
-    zero = on.pointwise("clamp(rint(0 - fmin(x0, 0) / x1), 0, 255)", [low, scale], "uint8", "float32")
+    low, high = (on.reshaped(reduced(on, x, axes, FOLDS[fold]), ()) for fold in ("min", "max"))
+    scale = on.pointwise(nn.BYTES_SCALE, [low, high])
+    zero = on.pointwise(nn.BYTES_ZERO, [low, scale], "uint8", "float32")
     return quantized(on, x, scale, zero, "uint8"), scale, zero

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from clgraft.core.nn import recurrent_cells as nn
+from clgraft.core.nn.recurrent_cells import Activation
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY, of_one
@@ -13,17 +16,15 @@ from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import joined, sliced
 from clgraft.plugins.onnx.values import OnnxValue, known
 
-DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 EXTRA = {
     "Affine": ("linear", {"alpha": ("factor", 1.0), "beta": ("shift", 0.0)}),
     "ScaledTanh": ("scaled_tanh", {"alpha": ("alpha", 1.0), "beta": ("beta", 0.0)}),
 }
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def activation(node: OnnxNode, number: int) -> Callable[[str], str]:
+def activation(node: OnnxNode, number: int) -> Activation:
     """Return the text of one of the node's activations, as a function of the text of its argument."""
-    names = node.get("activations") or DEFAULTS[node.operator] * 2
+    names = node.get("activations") or [*CELLS[node.operator].activations] * 2
     name = {n.lower(): n for n in (*UNARY, *SHAPED, *EXTRA)}.get(names[number].lower(), "")
     node.expect(bool(name), f"activation {names[number]}")
     alphas, betas = node.get("activation_alpha") or [], node.get("activation_beta") or []
@@ -32,7 +33,7 @@ def activation(node: OnnxNode, number: int) -> Callable[[str], str]:
 
     def apply(text: str) -> str:
         if clip is not None:
-            text = f"clamp({text}, ({-clip!r}), {clip!r})"
+            text = nn.within(text, clip)
         if name in UNARY:
             return of_one(UNARY[name], f"({text})")
         function, attributes = {**SHAPED, **EXTRA}[name]
@@ -96,15 +97,17 @@ def _one_way(
     """Return the states of all steps, the last state, and an LSTM's last cell."""
     w, r, b, h, c, p = parts
     assert w is not None and r is not None
-    gates, (steps, batch, inputs) = GATES[node.operator], x.shape
-    size = r.shape[-1]
+    kind, (steps, batch, inputs) = CELLS[node.operator], x.shape
+    size, gates = r.shape[-1], kind.gates
     rows = on.reshaped(x, (steps * batch, inputs))
     fed = on.reshaped(product(on, rows, w, True), (steps, batch, gates * size))
     zeros = known(np.zeros((batch, size), x.dtype))
     wb = rb = known(np.zeros(gates * size, x.dtype))
     if b is not None:
         wb, rb = (sliced(on, b, [i * gates * size], [gates * size]) for i in range(2))
-    cell = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[node.operator](on, node, way, (wb, rb), r, p, size)
+    count = len(kind.activations)
+    functions = tuple(activation(node, way * count + i) for i in range(count))
+    cell = kind.make(on, node, Parts(functions, (wb, rb), r, p, size))
     state, memory, states = h or zeros, c or zeros, []
     for turn in range(steps):
         at = steps - 1 - turn if backward else turn
@@ -121,78 +124,101 @@ def _gate(on: ModelBuilder, value: OnnxValue, number: int, size: int) -> OnnxVal
     return sliced(on, value, begin, (*value.shape[:-1], size))
 
 
+class Parts(NamedTuple):
+    """What the cell of a direction is made of.
+
+    Attributes
+    ----------
+    functions : tuple of callable
+        Its activations.
+    biases : tuple of OnnxValue
+        Of the input's share and of the state's.
+    r : OnnxValue
+        The weights of the state.
+    p : OnnxValue or None
+        Those of the peepholes.
+    size : int
+        Of the state.
+    """
+
+    functions: tuple[Activation, ...]
+    biases: tuple[OnnxValue, OnnxValue]
+    r: OnnxValue
+    p: OnnxValue | None
+    size: int
+
+
+# the input's share, the state and the memory -> the next state and memory
 Cell = Callable[[OnnxValue, OnnxValue, OnnxValue], "tuple[OnnxValue, OnnxValue]"]
 
 
-def _rnn(
-    on: ModelBuilder,
-    node: OnnxNode,
-    way: int,
-    biases: tuple[OnnxValue, OnnxValue],
-    r: OnnxValue,
-    p: OnnxValue | None,
-    size: int,
-) -> Cell:
-    f = activation(node, way)
+def _rnn(on: ModelBuilder, node: OnnxNode, parts: Parts) -> Cell:
+    (f,) = parts.functions
 
     def cell(now: OnnxValue, state: OnnxValue, memory: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
-        fed = product(on, state, r, True)
-        return on.pointwise(f("x0 + x1 + x2 + x3"), [now, fed, *biases]), memory
+        fed = product(on, state, parts.r, True)
+        return on.pointwise(f(nn.SHARES), [now, fed, *parts.biases]), memory
 
     return cell
 
 
-def _gru(
-    on: ModelBuilder,
-    node: OnnxNode,
-    way: int,
-    biases: tuple[OnnxValue, OnnxValue],
-    r: OnnxValue,
-    p: OnnxValue | None,
-    size: int,
-) -> Cell:
-    f, g = activation(node, 2 * way), activation(node, 2 * way + 1)
+def _gru(on: ModelBuilder, node: OnnxNode, parts: Parts) -> Cell:
+    (f, g), size = parts.functions, parts.size
     after = bool(node.get("linear_before_reset", 0))
-    rows = [sliced(on, r, [i * size, 0], [size, size]) for i in range(3)]
-    biased = [[_gate(on, b, i, size) for b in biases] for i in range(3)]
+    rows = [sliced(on, parts.r, [i * size, 0], [size, size]) for i in range(3)]
+    biased = [[_gate(on, b, i, size) for b in parts.biases] for i in range(3)]
 
     def cell(now: OnnxValue, state: OnnxValue, memory: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
         z, reset = (
-            on.pointwise(
-                f("x0 + x1 + x2 + x3"), [_gate(on, now, i, size), product(on, state, rows[i], True), *biased[i]]
-            )
+            on.pointwise(f(nn.SHARES), [_gate(on, now, i, size), product(on, state, rows[i], True), *biased[i]])
             for i in range(2)
         )
         own, (wb, rb) = _gate(on, now, 2, size), biased[2]
         if after:
-            text, values = "x0 + x2 + x4 * (x1 + x3)", [own, product(on, state, rows[2], True), wb, rb, reset]
+            text, values = nn.GRU_SHARES_RESET_AFTER, [own, product(on, state, rows[2], True), wb, rb, reset]
         else:
-            held = on.pointwise("x0 * x1", [reset, state])
-            text, values = "x0 + x1 + x2 + x3", [own, product(on, held, rows[2], True), wb, rb]
+            held = on.pointwise(nn.GRU_HELD, [reset, state])
+            text, values = nn.SHARES, [own, product(on, held, rows[2], True), wb, rb]
         new = on.pointwise(g(text), values)
-        return on.pointwise("(1 - x0) * x1 + x0 * x2", [z, new, state]), memory
+        return on.pointwise(nn.GRU_STATE, [z, new, state]), memory
 
     return cell
 
 
-def _lstm(
-    on: ModelBuilder,
-    node: OnnxNode,
-    way: int,
-    biases: tuple[OnnxValue, OnnxValue],
-    r: OnnxValue,
-    p: OnnxValue | None,
-    size: int,
-) -> Cell:
-    f, g, h = (activation(node, 3 * way + i) for i in range(3))
+def _lstm(on: ModelBuilder, node: OnnxNode, parts: Parts) -> Cell:
+    (f, g, h), size, p = parts.functions, parts.size, parts.p
     node.expect(not node.get("input_forget", 0), "input_forget")
-    peeps = [_gate(on, p, i, size) if p is not None else known(np.zeros(size, r.dtype)) for i in range(3)]
+    peeps = [_gate(on, p, i, size) if p is not None else known(np.zeros(size, parts.r.dtype)) for i in range(3)]
 
     def cell(now: OnnxValue, state: OnnxValue, memory: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
-        sums = on.pointwise("x0 + x1 + x2 + x3", [now, product(on, state, r, True), *biases])
+        sums = on.pointwise(nn.SHARES, [now, product(on, state, parts.r, True), *parts.biases])
         i, o, forget, c = (_gate(on, sums, n, size) for n in range(4))
-        kept = f"({f('x1 + x4 * x3')}) * x3 + ({f('x0 + x5 * x3')}) * ({g('x2')})"
-        new = on.pointwise(kept, [i, forget, c, memory, peeps[2], peeps[0]])
-        return on.pointwise(f"({f('x0 + x2 * x1')}) * ({h('x1')})", [o, new, peeps[1]]), new
+        new = on.pointwise(nn.lstm_memory(f, g), [i, forget, c, memory, peeps[2], peeps[0]])
+        return on.pointwise(nn.lstm_state(f, h), [o, new, peeps[1]]), new
 
     return cell
+
+
+class Kind(NamedTuple):
+    """A kind of cells.
+
+    Attributes
+    ----------
+    gates : int
+        The weights have so many times as many rows as the state has elements.
+    activations : tuple of str
+        By default.
+    make : callable
+        Returns a direction's cell.
+    """
+
+    gates: int
+    activations: tuple[str, ...]
+    make: Callable[[ModelBuilder, OnnxNode, Parts], Cell]
+
+
+CELLS = {
+    "RNN": Kind(1, ("Tanh",), _rnn),
+    "GRU": Kind(3, ("Sigmoid", "Tanh"), _gru),
+    "LSTM": Kind(4, ("Sigmoid", "Tanh", "Tanh"), _lstm),
+}

@@ -7,25 +7,28 @@ import math
 import numpy as np
 
 from clgraft.core.nn import softmax as nn
+from clgraft.core.nn.reductions import EXPONENTIALS, FOLDS, LOG_OF_EXPONENTIALS, Fold
+from clgraft.core.nn.whole_numbers import truncated
 from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.ordering import TopKProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
+from clgraft.plugins.onnx.operators.elementwise import of_two
 from clgraft.plugins.onnx.operators.shapes import axis_of, listed
 from clgraft.plugins.onnx.values import OnnxValue, known
 
-# operator -> expression of an element, the fold, and what becomes of its result
+# operator -> reduction of `core.nn.reductions`
 REDUCTIONS = {
-    "ReduceSum": ("x0", "sum", "x0"),
-    "ReduceMean": ("x0", "sum", "x0 / {count}"),
-    "ReduceMax": ("x0", "max", "x0"),
-    "ReduceMin": ("x0", "min", "x0"),
-    "ReduceProd": ("x0", "prod", "x0"),
-    "ReduceL1": ("fabs(x0)", "sum", "x0"),
-    "ReduceL2": ("x0 * x0", "sum", "sqrt(x0)"),
-    "ReduceSumSquare": ("x0 * x0", "sum", "x0"),
-    "ReduceLogSum": ("x0", "sum", "log(x0)"),
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "product",
+    "ReduceL1": "absolute",
+    "ReduceL2": "length",
+    "ReduceSumSquare": "squares",
+    "ReduceLogSum": "log_sum",
 }
 
 
@@ -42,42 +45,45 @@ def reduced_axes(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue
     return {axis_of(axis, x.ndim) for axis in given}
 
 
-def reduced(on: ModelBuilder, x: OnnxValue, axes: set[int], text: str, fold: str) -> OnnxValue:
-    """Return an expression of the elements, folded over axes that stay as 1."""
+def reduced(on: ModelBuilder, x: OnnxValue, axes: set[int], fold: Fold, *more: OnnxValue) -> OnnxValue:
+    """Return the elements of x, with those of other values, folded over axes that stay as 1."""
     shape = kept_shape(x.shape, axes, True)
     if shape == x.shape:
-        return on.pointwise(text, [x])
-    return on.pointwise(text, [x], reductions=(Reduction(fold, shape=shape),), shape=shape)
+        return on.pointwise(fold.element, [x, *more])
+    return on.pointwise(fold.element, [x, *more], reductions=(Reduction(fold.operation, shape=shape),), shape=shape)
 
 
-@operator(*REDUCTIONS, "ReduceLogSumExp")
+@operator(*REDUCTIONS)
 def reduction(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | None = None) -> OnnxValue:
     """Lower a reduction."""
-    text, fold, after = REDUCTIONS.get(node.operator, ("", "", ""))
-    gone = reduced_axes(on, node, x, axes)
+    fold, gone = FOLDS[REDUCTIONS[node.operator]], reduced_axes(on, node, x, axes)
     if gone is None:  # the element's own expressions, with nothing to fold
-        if node.operator == "ReduceLogSumExp" or (text == "x0" and after in ("x0", "x0 / {count}")):
+        if fold.keeps_one:
             return x
-        y = on.pointwise(text, [x])
-        return y if after == "x0" else on.pointwise(after, [y])
+        y, after = on.pointwise(fold.element, [x]), fold.finished(1)
+        return on.pointwise(after, [y]) if after else y
     final = kept_shape(x.shape, gone, bool(node.get("keepdims", 1)))
-    count = math.prod(x.shape[axis] for axis in gone)
     if not x.size:
         return known(_of_nothing(node, x, final))
-    if node.operator == "ReduceLogSumExp":
-        top = reduced(on, x, gone, "x0", "max")
-        shape = kept_shape(x.shape, gone, True)
-        fold_sum = (Reduction("sum", shape=shape),)
-        safe = "exp(x0 - (isfinite(x1) ? x1 : 0))"
-        if shape == x.shape:
-            return on.reshaped(x, final)
-        total = on.pointwise(safe, [x, top], reductions=fold_sum, shape=shape)
-        return on.reshaped(on.pointwise("log(x0) + (isfinite(x1) ? x1 : 0)", [total, top]), final)
-    y = reduced(on, x, gone, text, fold)
-    if after != "x0":
-        after = after.format(count=float(count))
-        y = on.pointwise(after if x.is_real else f"trunc({after})", [y])
+    y, after = reduced(on, x, gone, fold), fold.finished(math.prod(x.shape[axis] for axis in gone))
+    if after:
+        y = on.pointwise(after if x.is_real else truncated(after), [y])
     return on.reshaped(y, final)
+
+
+@operator("ReduceLogSumExp")
+def log_of_exponentials(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | None = None) -> OnnxValue:
+    """Lower the logarithm of a sum of exponentials."""
+    gone = reduced_axes(on, node, x, axes)
+    if gone is None:
+        return x
+    final = kept_shape(x.shape, gone, bool(node.get("keepdims", 1)))
+    if not x.size:
+        return known(_of_nothing(node, x, final))
+    if kept_shape(x.shape, gone, True) == x.shape:
+        return on.reshaped(x, final)
+    top = reduced(on, x, gone, FOLDS["max"])
+    return on.reshaped(on.pointwise(LOG_OF_EXPONENTIALS, [reduced(on, x, gone, EXPONENTIALS, top), top]), final)
 
 
 def _of_nothing(node: OnnxNode, x: OnnxValue, shape: tuple[int, ...]) -> np.ndarray:
@@ -102,7 +108,7 @@ def softmax(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
         _, index = on.add(problem, on.tensor(x))
         place = on.made(index, (outer, 1, inner), "int64", "int32")
         steps = known(np.arange(extent, dtype=np.int64).reshape(1, extent, 1))
-        return on.reshaped(on.pointwise("x0 == x1 ? 1 : 0", [place, steps], x.dtype, on.carrier(x)), x.shape)
+        return on.reshaped(on.pointwise(of_two("equal"), [place, steps], x.dtype, on.carrier(x)), x.shape)
     log = node.operator == "LogSoftmax"
     return on.taken(nn.softmax(on.build, on.given(x), (outer, extent, inner), log=log), x.dtype)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clgraft.core.nn import resizing as nn
+from clgraft.core.nn.elementwise import SELECTION
 from clgraft.core.operators.resampling import ResampleProblem, Resampling
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
@@ -159,4 +160,5 @@ def _extrapolated(on: ModelBuilder, y: OnnxValue, filters: Sequence[Resampling],
             inside = inside * good.reshape([-1 if i == axis else 1 for i in range(y.ndim)])
     if inside.all():
         return y
-    return on.pointwise(f"x1 != 0 ? x0 : {value!r}", [y, known(inside.astype(np.float32))], y.dtype, on.carrier(y))
+    mask = known(inside.astype(np.float32))
+    return on.pointwise(SELECTION, [mask, y, known(np.array(value))], y.dtype, on.carrier(y))

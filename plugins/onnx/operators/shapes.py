@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clgraft.core.nn.elementwise import SELECTION
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem
 from clgraft.core.problem import ceil_div
 from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast
@@ -271,4 +272,4 @@ def triangle(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None
     make = np.triu if node.get("upper", 1) else np.tril
     on.make_room(4 * math.prod(x.shape[-2:]))
     mask = make(np.ones(x.shape[-2:], np.float32), int(np.clip(diagonal, -(2**31), 2**31 - 1)))
-    return on.pointwise("x1 != 0 ? x0 : 0", [x, known(mask)], x.dtype, on.carrier(x))
+    return on.pointwise(SELECTION, [known(mask), x, known(np.zeros(()))], x.dtype, on.carrier(x))

@@ -8,6 +8,7 @@ import numpy as np
 
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
+from clgraft.plugins.onnx.operators.elementwise import of_two
 from clgraft.plugins.onnx.operators.indices import gathered
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import axis_of
@@ -74,7 +75,7 @@ def short_transform(
     index = np.arange(frames)[:, None] * stride + np.arange(size)
     cut = _frames(on, wide, index)
     if window is not None:
-        cut = on.pointwise("x0 * x1", [cut, on.reshaped(window, (window.size, 1))])
+        cut = on.pointwise(of_two("multiply"), [cut, on.reshaped(window, (window.size, 1))])
     table = known(matrix(size, outputs, parts).astype(x.dtype))
     y = product(on, on.reshaped(cut, (x.shape[0] * frames, size * parts)), table)
     return on.reshaped(y, (x.shape[0], frames, outputs, 2))

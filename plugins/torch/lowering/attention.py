@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import torch
 
-from clgraft.core import PointwiseProblem, Reduction
+from clgraft.core.nn import attention as nn
+from clgraft.core.nn.reductions import FOLDS
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.matrices import product
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand
@@ -18,18 +16,18 @@ LAST_TWO = (0, 1, 3, 2)
 
 def _logits(
     build: Builder, q: Operand, k: Operand, dropout: float, causal: bool, mask: Operand | None, scale: float | None
-) -> tuple[Operand, str, list[Operand], float]:
-    """Return products of queries and keys, what adds masks to their multiples, these masks, and the factor."""
+) -> tuple[Operand, list[Operand], float]:
+    """Return products of queries and keys, the masks, and the factor."""
     if dropout:
         raise NotLowered(f"[torch] got dropout {dropout} in attention, expected none: it draws random numbers")
     if min(*q.shape, *k.shape) < 1:
         raise NotLowered(f"[torch] got attention of {q.shape} and {k.shape}, expected elements")
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    factor = nn.usual_scale(q.shape[-1]) if scale is None else scale
     scores = product(build, q, k.permuted(LAST_TWO))
     masks = [] if mask is None else [mask]
     if causal:
-        masks.append(build.constant(np.triu(np.full(scores.shape[2:], -math.inf, q.dtype), 1)))
-    return scores, "".join(f" + x{i + 1}" for i in range(len(masks))), masks, factor
+        masks.append(build.constant(nn.later_keys(scores.shape[2:], q.dtype)))
+    return scores, masks, factor
 
 
 @lowers(aten._scaled_dot_product_flash_attention_for_cpu.default)
@@ -48,20 +46,14 @@ def attention(
 
     A row whose keys are all masked is 0.
     """
-    scores, added, masks, factor = _logits(build, q, k, dropout, causal, attn_mask, scale)
-    (logits,) = build.pointwise(f"y0 = factor * x0{added};", [scores, *masks], {"factor": factor})
+    scores, masks, factor = _logits(build, q, k, dropout, causal, attn_mask, scale)
+    (logits,) = build.pointwise(nn.logits(len(masks)), [scores, *masks], {"factor": factor})
     logits = build.stored(logits)
-    top = build.reduced("y0 = x0;", [logits], [3], True, "max")
-    problem = PointwiseProblem(
-        (logits.shape, top.shape),
-        "y0 = isinf(x1) ? 0 : exp(x0 - x1); y1 = y0;",
-        (None, Reduction("sum", shape=top.shape)),
-        dtype=q.dtype,
-    )
-    found = build.run(problem, {"x0": logits, "x1": top})
+    top = build.reduced(FOLDS["max"], [logits], [3], True)
+    found = build.run(nn.exponentials(logits.shape, q.dtype), {"x0": logits, "x1": top})
     weights, total = found["y0"], found["y1"]
-    (y,) = build.pointwise("y0 = x1 > 0 ? x0 / x1 : 0;", [product(build, weights, v), total])
-    (sums,) = build.pointwise("y0 = x0 + log(x1);", [top, total])
+    (y,) = build.pointwise(nn.OUTPUT, [product(build, weights, v), total])
+    (sums,) = build.pointwise(nn.LOG_OF_SUM, [top, total])
     return y, build.reshaped(sums, sums.shape[:3])
 
 
@@ -81,15 +73,12 @@ def attention_backward(
     scale: float | None = None,
 ) -> tuple[Operand, Operand, Operand]:
     """Return the gradients of q, k and v; the weights are computed again from the sums of exponentials."""
-    scores, added, masks, factor = _logits(build, q, k, dropout, causal, attn_mask, scale)
-    last = len(masks) + 1
+    scores, masks, factor = _logits(build, q, k, dropout, causal, attn_mask, scale)
     rows = build.reshaped(sums, (*sums.shape, 1))
-    text = f"y0 = isinf(x{last}) ? 0 : exp(factor * x0{added} - x{last});"
-    (weights,) = build.pointwise(text, [scores, *masks, rows], {"factor": factor})
-    mean = build.reduced("y0 = x0 * x1;", [dy, y], [3], True)
+    (weights,) = build.pointwise(nn.weights(len(masks)), [scores, *masks, rows], {"factor": factor})
+    mean = build.reduced(FOLDS["dot"], [dy, y], [3], True)
     dweights = product(build, dy, v.permuted(LAST_TWO))
-    text = "y0 = factor * x0 * (x1 - x2);"
-    (dscores,) = build.pointwise(text, [weights, dweights, mean], {"factor": factor})
+    (dscores,) = build.pointwise(nn.SCORES_GRADIENT, [weights, dweights, mean], {"factor": factor})
     dq = product(build, dscores, k)
     dk = product(build, dscores.permuted(LAST_TWO), q)
     return dq, dk, product(build, weights.permuted(LAST_TWO), dy)

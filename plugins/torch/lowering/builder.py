@@ -12,6 +12,8 @@ import numpy as np
 from clgraft.core import PointwiseProblem, Problem, Reduction, RepeatProblem, TransposeProblem
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.formulas import assigned
+from clgraft.core.nn.reductions import Fold
 from clgraft.core.operators.cast import CastProblem
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored, widest
 from clgraft.plugins.torch.orders import Order, inverse
@@ -169,15 +171,9 @@ class Builder:
         return tuple(Operand(name, common, tuple(range(ndim)), shape, dtype) for name in names[:outputs])
 
     def reduced(
-        self,
-        text: str,
-        operands: Sequence[Operand],
-        axes: Sequence[int],
-        keep: bool,
-        operator: str = "sum",
-        factor: float = 1.0,
+        self, fold: Fold, operands: Sequence[Operand], axes: Sequence[int], keep: bool, factor: float = 1.0
     ) -> Operand:
-        """Add an expression of operands of one shape whose value is reduced over some axes, then multiplied."""
+        """Add a reduction of the elements of operands of one shape over some axes, whose result is multiplied."""
         shape, dtype = operands[0].shape, widest(*operands)
         operands = [self.cast(operand, dtype) for operand in operands]
         kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
@@ -185,8 +181,8 @@ class Builder:
         scaled = factor != 1.0
         problem = PointwiseProblem(
             tuple(operand.shape for operand in inputs),
-            text,
-            (Reduction(operator, shape=kept),) if axes else (),
+            assigned("y0", fold.element),
+            (Reduction(fold.operation, shape=kept),) if axes else (),
             ("factor",) if scaled else (),
             "factor" if scaled else "",
             dtype=dtype,

@@ -7,6 +7,9 @@ import math
 import torch
 
 from clgraft.core import DenseProblem
+from clgraft.core.nn.formulas import assigned
+from clgraft.core.nn.products import SCALED, TERM_WITH_SCALED, WITH_TERM
+from clgraft.core.nn.reductions import FOLDS
 from clgraft.core.operators.matmul import MatMulProblem
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand
@@ -36,10 +39,11 @@ def addmm(build: Builder, bias: Operand, a: Operand, b: Operand, beta: float = 1
 def _added(build: Builder, x: Operand, found: Operand, beta: float, alpha: float) -> Operand:
     """Return beta x + alpha times a product; x is not read where beta is 0."""
     if not beta:
-        return build.pointwise("y0 = alpha * x0;", [found], {"alpha": alpha})[0]
+        return build.pointwise(assigned("y0", SCALED), [found], {"alpha": alpha})[0]
     if beta == 1 and alpha == 1:
-        return build.pointwise("y0 = x0 + x1;", [found, x])[0]
-    return build.pointwise("y0 = beta * x1 + alpha * x0;", [found, x], {"beta": beta, "alpha": alpha})[0]
+        return build.pointwise(assigned("y0", WITH_TERM), [found, x])[0]
+    scalars = {"beta": beta, "alpha": alpha}
+    return build.pointwise(assigned("y0", TERM_WITH_SCALED), [found, x], scalars)[0]
 
 
 def _dense(build: Builder, a: Operand, b: Operand, bias: Operand | None) -> Operand:
@@ -103,4 +107,4 @@ def mv(build: Builder, a: Operand, x: Operand) -> Operand:
 @lowers(aten.dot.default)
 def dot(build: Builder, x: Operand, y: Operand) -> Operand:
     """Return the sum of the products of two vectors' elements."""
-    return build.reduced("y0 = x0 * x1;", [x, y], [0], False)
+    return build.reduced(FOLDS["dot"], [x, y], [0], False)

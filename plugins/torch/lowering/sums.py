@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from clgraft.core.nn.reductions import FOLDS
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import DTYPES, Operand, axis_of
 
@@ -27,13 +28,13 @@ def _typed(build: Builder, x: Operand, dtype: Any) -> Operand:
 @lowers(aten.sum.dim_IntList)
 def sum_(build: Builder, x: Operand, axes: Sequence[int] | None, keep: bool = False, dtype: Any = None) -> Operand:
     """Return the sum along some axes."""
-    return build.reduced("y0 = x0;", [_typed(build, x, dtype)], _axes(x, axes), keep)
+    return build.reduced(FOLDS["sum"], [_typed(build, x, dtype)], _axes(x, axes), keep)
 
 
 @lowers(aten.sum.default)
 def sum_all(build: Builder, x: Operand, dtype: Any = None) -> Operand:
     """Return the sum of all elements."""
-    return build.reduced("y0 = x0;", [_typed(build, x, dtype)], _axes(x, None), False)
+    return build.reduced(FOLDS["sum"], [_typed(build, x, dtype)], _axes(x, None), False)
 
 
 @lowers(aten.mean.dim)
@@ -42,7 +43,7 @@ def mean(build: Builder, x: Operand, axes: Sequence[int] | None, keep: bool = Fa
     x = _typed(build, x, dtype)
     chosen = _axes(x, axes)
     count = math.prod(x.shape[axis] for axis in chosen)
-    return build.reduced("y0 = x0;", [x], chosen, keep, factor=1.0 / count if count else math.nan)
+    return build.reduced(FOLDS["sum"], [x], chosen, keep, factor=1.0 / count if count else math.nan)
 
 
 @lowers(aten.mean.default)
@@ -54,10 +55,10 @@ def mean_all(build: Builder, x: Operand, dtype: Any = None) -> Operand:
 @lowers(aten.amax.default)
 def amax(build: Builder, x: Operand, axes: Sequence[int] = (), keep: bool = False) -> Operand:
     """Return the maximum along some axes."""
-    return build.reduced("y0 = x0;", [x], _axes(x, axes), keep, "max")
+    return build.reduced(FOLDS["max"], [x], _axes(x, axes), keep)
 
 
 @lowers(aten.amin.default)
 def amin(build: Builder, x: Operand, axes: Sequence[int] = (), keep: bool = False) -> Operand:
     """Return the minimum along some axes."""
-    return build.reduced("y0 = x0;", [x], _axes(x, axes), keep, "min")
+    return build.reduced(FOLDS["min"], [x], _axes(x, axes), keep)
