@@ -84,7 +84,7 @@ def _fused(layer: Node, node: Node, value: str) -> Node | None:
     problem = node.problem
     if not isinstance(problem, PointwiseProblem) or problem.alpha or problem.beta or any(problem.reductions):
         return None
-    if problem.assignments.outputs != 1 or problem.dtype != layer.problem.dtype:
+    if problem.assignments.outputs != 1 or problem.dtype != layer.problem.dtype or problem.float32_arguments:
         return None
     channels, apart = channels_of(layer.problem)
     layout = _Layout(channels, apart, problem.common_shape)
