@@ -18,7 +18,13 @@ from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.operators.inner import INNER
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
-from clgraft.mxnet_ops.swap.frozen import expect_regions, expect_variables, find_parameters, freeze_regions
+from clgraft.mxnet_ops.swap.frozen import (
+    expect_precision,
+    expect_regions,
+    expect_variables,
+    find_parameters,
+    freeze_regions,
+)
 from clgraft.mxnet_ops.swap.regions import LENT, NO_REGION, OPEN, REGION, Loan, form_regions, give_back
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
@@ -35,6 +41,7 @@ def swap_symbol(
     fuse: bool | None = None,
     regions: bool | None = None,
     frozen: bool | Collection[str] = False,
+    precision: str | None = None,
 ) -> tuple[mx.sym.Symbol, Report]:
     """Return a symbol in which convolutions, batch norms, activations and elementwise operators are clgraft's.
 
@@ -54,6 +61,10 @@ def swap_symbol(
         With regions: inference reads the region's parameters once and takes them as constants (see `refresh`). True
         means the variables that are weights, biases, gammas or betas of an operator; other parameters are given by
         name. Auxiliary states are always among them. The symbol keeps it, also in files.
+    precision : str, optional
+        With regions: ``float16`` or ``bfloat16`` as the type of their products, with what rounding would spoil in
+        float32 (see ``docs/graphs.md``). Arrays stay float32: parameters, gradients, inputs and outputs. ``float32``
+        holds whatever ``CLGRAFT_PRECISION`` says. The symbol keeps it, also in files.
 
     Returns
     -------
@@ -75,7 +86,12 @@ def swap_symbol(
         raise ProblemError(f"[swap] got {type(symbol).__name__}, expected an mx.sym.Symbol{other}")
     choice = as_choice(select)
     swapped, report = swap_known(
-        symbol, {}, select=choice, regions=with_fuse(fuse, regions, default=False), frozen=frozen
+        symbol,
+        {},
+        select=choice,
+        regions=with_fuse(fuse, regions, default=False),
+        frozen=frozen,
+        precision=precision,
     )
     tell(choice, report)
     return swapped, report
@@ -106,6 +122,7 @@ def swap_known(
     select: Chosen,
     regions: bool,
     frozen: bool | Collection[str],
+    precision: str | None,
     ordered: bool = True,
 ) -> tuple[mx.sym.Symbol, Report]:
     """Do what `swap_symbol` does.
@@ -114,6 +131,7 @@ def swap_known(
     gives. The order of arguments may change unless `ordered`.
     """
     expect_regions(frozen, regions)
+    expect_precision(precision, regions)
     graph = json.loads(symbol.tojson())
     nodes, report = graph["nodes"], Report()
     dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
@@ -169,7 +187,7 @@ def swap_known(
         for number in unsized:
             nodes[number][OPEN] = True
         unguard_graph(graph)
-        graph = _with_regions(graph, report, symbol.list_auxiliary_states(), ordered)
+        graph = _with_regions(graph, report, symbol.list_auxiliary_states(), ordered, precision)
     if frozen is not False:
         freeze_regions(graph, parameters, report)
     text = json.dumps(graph)
@@ -177,10 +195,12 @@ def swap_known(
     return mx.sym.load_json(text), report
 
 
-def _with_regions(graph: dict[str, Any], report: Report, states: Collection[str], ordered: bool) -> dict[str, Any]:
+def _with_regions(
+    graph: dict[str, Any], report: Report, states: Collection[str], ordered: bool, precision: str | None
+) -> dict[str, Any]:
     """Return the graph with regions, or without any if they would change what a symbol shows."""
     joined, whole = copy.deepcopy(graph), copy.deepcopy(report)
-    form_regions(joined, whole, states, ordered)
+    form_regions(joined, whole, states, ordered, precision)
     give_back(graph, report)
     before, after = (mx.sym.load_json(json.dumps(found)) for found in (graph, joined))
     for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
@@ -189,6 +209,7 @@ def _with_regions(graph: dict[str, Any], report: Report, states: Collection[str]
             report.rows.append(Row("", REGION, reason=f"regions would change {names}"))
             return graph
     report.rows, report.regions = whole.rows, whole.regions
+    report.precision = precision or ""
     return joined
 
 

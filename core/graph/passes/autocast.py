@@ -71,12 +71,49 @@ def mix_types(graph: Some, dtype: str, also: Collection[str] = ()) -> Some:
     also : collection of str
         Names of values in 16 bits (see `small_name`) that have to be there, whoever reads them.
     """
-    return _Mixing(graph, dtype).mixed(frozenset(also))  # type: ignore[return-value]
+    mixing = _Mixing(graph, dtype)
+    mixing.run(frozenset(also))
+    return graph.with_nodes(node for i in range(len(graph.nodes)) for node in mixing.at(i))
+
+
+def mix_passes(graph: Structure, dtype: str, count: int, late: int = 0) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Return the nodes of a forward and of a backward pass with products in a type of 16 bits.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of both.
+    dtype : str
+        ``float16`` or ``bfloat16``.
+    count : int
+        How many of the nodes are forward ones.
+    late : int
+        How many of the last nodes stay the last ones.
+
+    Returns
+    -------
+    forward, backward : tuple of Node
+        A value that both passes need in 16 bits is cast by the first one.
+    """
+    mixing = _Mixing(graph, dtype)
+    mixing.run(frozenset())
+    numbers = range(len(graph.nodes))
+    last = len(graph.nodes) - late
+    casts = (cast for i in numbers[last:] for cast in mixing.before[i])
+    own = (node for i in numbers[last:] for node in (mixing.changed[i], *mixing.after[i]))
+    forward = tuple(node for i in numbers[:count] for node in mixing.at(i))
+    return forward, (*(node for i in numbers[count:last] for node in mixing.at(i)), *casts, *own)
 
 
 def small_name(name: str, dtype: str) -> str:
     """Return what a value of a graph is called in 16 bits."""
     return f"{name}.{WORDS[dtype]}"
+
+
+def wide_name(name: str, dtype: str) -> str:
+    """Return the name of the value of a graph that a name stands for, which may be its name in 16 bits."""
+    ending = small_name("", dtype)
+    return name[: -len(ending)] if name.endswith(ending) else name
 
 
 @dataclass
@@ -93,6 +130,8 @@ class _Mixing:
         Those of them that are computed in 16 bits.
     wide : set of str
         Those of these that are cast to float32, under their own names.
+    changed : list of Node
+        What takes the place of each node.
     before, after : dict of int to list of Node
         Casts in front of a node, and after it.
     """
@@ -102,6 +141,7 @@ class _Mixing:
     small: dict[str, str] = field(default_factory=dict)
     natural: set[str] = field(default_factory=set)
     wide: set[str] = field(default_factory=set)
+    changed: list[Node] = field(default_factory=list)
     before: dict[int, list[Node]] = field(default_factory=lambda: defaultdict(list))
     after: dict[int, list[Node]] = field(default_factory=lambda: defaultdict(list))
 
@@ -109,16 +149,18 @@ class _Mixing:
         self.taken = set(self.graph.values)
         self.states = {state.name for state in self.graph.states}
 
-    def mixed(self, also: frozenset[str]) -> Structure:
-        """Return the graph of both types."""
-        changed = {i: self._node(i, node) for i, node in enumerate(self.graph.nodes)}
+    def run(self, also: frozenset[str]) -> None:
+        """Choose types and casts."""
+        self.changed = [self._node(i, node) for i, node in enumerate(self.graph.nodes)]
         for name, i in self.graph.writers.items():
             if small_name(name, self.dtype) in also and self.graph.values[name].dtype == WIDE:
                 self._in_small(name, i)
         for name in self.graph.outputs:
             self._in_wide(name)
-        nodes = [node for i, own in changed.items() for node in (*self.before[i], own, *self.after[i])]
-        return self.graph.with_nodes(nodes)
+
+    def at(self, i: int) -> tuple[Node, ...]:
+        """Return what takes the place of a node, with its casts."""
+        return (*self.before[i], self.changed[i], *self.after[i])
 
     def _node(self, i: int, node: Node) -> Node:
         """Return a node with the problem that takes its place, after the casts that this one needs."""
