@@ -37,7 +37,7 @@ def fuse_epilogues(graph: Some, fits: Fits) -> Some:
     for i, node in enumerate(graph.nodes):
         for name in sorted(set(node.reads), key=lambda name: -graph.writers.get(name, -1)):
             layer = _layer_of(graph, nodes, name, i)
-            fused = None if layer is None else _fused(layer, node, name)
+            fused = None if layer is None or _reads_sums(graph, node) else _fused(layer, node, name)
             if fused is None:
                 continue
             problem = fused.problem
@@ -49,6 +49,16 @@ def fuse_epilogues(graph: Some, fits: Fits) -> Some:
                 break
     pairs = ((*casts.get(i, ()), node) for i, node in enumerate(nodes) if node is not None)
     return graph.with_nodes(node for pair in pairs for node in pair)
+
+
+def _reads_sums(graph: Structure, node: Node) -> bool:
+    """Return whether a mixed node reads a reduction's result in float32, which 16 bits may not hold."""
+    wide = getattr(node.problem, "float32_arguments", ())
+    for i, name in enumerate(node.reads):
+        writer = graph.writers.get(name)
+        if f"x{i}" in wide and writer is not None and any(getattr(graph.nodes[writer].problem, "reductions", ())):
+            return True
+    return False
 
 
 def _in_one_type(graph: Structure, nodes: list[Node | None], place: int, fused: Node) -> tuple[Node, tuple[Node, ...]]:

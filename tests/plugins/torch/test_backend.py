@@ -314,8 +314,7 @@ def test_a_precision_leaves_parameters_and_results(precision):
     y.square().sum().backward()
     expected.square().sum().backward()
     assert y.dtype is torch.float32 and difference(y, expected) < off
-    for ours, theirs in zip(net.parameters(), exact.parameters()):
-        assert ours.grad.dtype is torch.float32
+    assert all(parameter.grad.dtype is torch.float32 for parameter in net.parameters())
     assert difference(net[-1].weight.grad, exact[-1].weight.grad) < 2 * off
     net.eval(), exact.eval()
     with torch.no_grad():
