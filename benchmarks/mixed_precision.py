@@ -6,7 +6,7 @@
 `digits` is the net and the images of `examples/digits`, trained as there (it needs scikit-learn and scikit-image).
 `resnet18` is that of MXNet's zoo on generated images: one smooth pattern for each of ten classes, shifted at random,
 under noise. Its loss is scaled dynamically in all runs, by MXNet's own scaler: a step whose gradients are infinite is
-left out. Parameters, gradients and the optimizer are float32.
+left out. Parameters, gradients and the optimizer are float32. The last epoch has a tenth of the learning rate.
 """
 
 from __future__ import annotations
@@ -82,8 +82,11 @@ def resnet18(precision: str, options: argparse.Namespace) -> float:
     rates = {"learning_rate": 0.02, "momentum": 0.9, "wd": 1e-4}
     trainer = gluon.Trainer(net.collect_params(), "ocl_sgd", rates)
     rng = np.random.default_rng(3)
-    for _ in range(options.epochs or 2):
+    epochs = options.epochs or 2
+    for epoch in range(epochs):
         order = rng.permutation(len(labels))
+        if epoch == epochs - 1:
+            trainer.set_learning_rate(0.1 * trainer.learning_rate)
         for first in range(0, len(order) - batch + 1, batch):
             chosen = order[first : first + batch]
             x, y = mx.nd.array(images[chosen]), mx.nd.array(labels[chosen])
