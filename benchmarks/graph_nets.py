@@ -5,7 +5,8 @@
 Each net is described once and built twice, as a graph and as a PyTorch module, with the same parameters. Inference and
 training (forward and every gradient, batch norm with the batch's statistics) are checked against each other first.
 The peer's time is the best of eager mode, channels last, and with ``--compile`` torch.compile; on the CPU with the
-faster of its default number of threads and all processors.
+faster of its default number of threads and all processors. With ``--precision float16`` both sides compute in mixed
+precision, PyTorch under its autocast.
 
     python benchmarks/graph_nets.py resnet50 --batch 32 --device gpu --peer none --arrays device,host,versions
 
@@ -29,6 +30,7 @@ from progress import announced
 from timing import keep, restarted, row
 
 from clgraft import core
+from clgraft.core import settings
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.planning.floor import floor
 from clgraft.plugins.command_line.bench.peaks import measure
@@ -310,7 +312,9 @@ class Ours:
 class Peer:
     """The same net in PyTorch."""
 
-    def __init__(self, net: str, ours: Ours, size: int, training: bool, where: str, mode: str) -> None:
+    def __init__(
+        self, net: str, ours: Ours, size: int, training: bool, where: str, mode: str, precision: str = "float32"
+    ) -> None:
         import torch
 
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -326,8 +330,12 @@ class Peer:
         self.parameters = [self.values[name] for name in ours.parameters]
         self.seed = self.values.get(f"d.{ours.logits}")
 
+        mixed = precision in settings.MIXED
+        dtype = getattr(torch, precision) if mixed else None
+
         def forward(values: dict[str, Any]) -> Any:
-            return NETS[net](OnTorch(values, training), size)
+            with torch.autocast(where, dtype, mixed):
+                return NETS[net](OnTorch(values, training), size).float()
 
         self.forward = torch.compile(forward) if "compile" in mode else forward
 
@@ -346,14 +354,14 @@ class Peer:
         return found
 
 
-def reserved(net: str, ours: Ours, size: int, training: bool, mode: str) -> float:
+def reserved(net: str, ours: Ours, size: int, training: bool, mode: str, precision: str) -> float:
     """Return the bytes of the GPU that PyTorch reserves for a net of its own in two runs, parameters included."""
     import torch
 
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_reserved()
-    peer = Peer(net, ours, size, training, "cuda", mode)
+    peer = Peer(net, ours, size, training, "cuda", mode, precision)
     for _ in range(2):
         peer.run()
     return float(torch.cuda.max_memory_reserved() - before)
@@ -377,7 +385,7 @@ def same(ours: Ours, other: Ours) -> None:
     found = other.results()
     for name, array in ours.results().items():
         difference = float(np.abs(array - found[name]).max()) / max(float(np.abs(array).max()), 1e-30)
-        if not difference < 1e-3:
+        if not difference < (0.1 if settings.PRECISION.value() in settings.MIXED else 1e-3):
             raise SystemExit(f"{name} differs by {difference}")
 
 
@@ -405,7 +413,10 @@ def main() -> None:
     parser.add_argument("--arrays", default="device", help="of device, host and versions; the first one meets the peer")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--json", default="", metavar="FILE", help="keep the figures of arrays of the first place")
+    parser.add_argument("--precision", choices=("float32", *settings.MIXED), default="float32", help="of both sides")
     options = parser.parse_args()
+    if options.precision in settings.MIXED:
+        os.environ[settings.PRECISION.name] = options.precision
     threads = {}
     if options.peer == "cpu":
         if options.device:
@@ -429,7 +440,7 @@ def main() -> None:
             peers = (
                 []
                 if options.peer == "none"
-                else [Peer(net, ours, options.size, training, options.peer, kind) for kind in kinds]
+                else [Peer(net, ours, options.size, training, options.peer, kind, options.precision) for kind in kinds]
             )
             if peers:
                 print(f"  largest difference from PyTorch {largest_difference(ours, peers[0]):.1e}", flush=True)
@@ -448,7 +459,7 @@ def main() -> None:
             best, layout = min(zip(theirs, kinds), default=(0.0, ""))
             memory = {"memory": ours.nbytes()}
             if options.peer == "cuda":
-                memory["native_memory"] = reserved(net, ours, options.size, training, layout)
+                memory["native_memory"] = reserved(net, ours, options.size, training, layout, options.precision)
             versions.update({"torch": f"PyTorch {peers[0].torch.__version__}"} if peers else {})
             sides = ("torch" if peers else "", best, mine)
             rows.append(row("nets", net, mode, *sides, layout=layout, floor=least, **memory))

@@ -165,7 +165,9 @@ def amounts_of(names: Sequence[str]) -> Callable[[str], dict[str, int]]:
 
 
 POLICIES = ("off", "cached", "full")
-PRECISIONS = ("float32", "tf32")
+PRODUCTS = ("float32", "tf32")  # how exactly float32 is multiplied
+MIXED = ("float16", "bfloat16")  # what graphs are computed in that are given in float32
+PRECISIONS = (*PRODUCTS, *MIXED)
 ONNX_AMOUNTS = ("nodes", "bytes", "operations", "turns")
 VERBOSE_WORDS = ("plan", "run", "start")
 WINOGRAD_TILES = ("on", "off", "2", "4", "0")
@@ -250,11 +252,11 @@ VERBOSE_FILE = Setting(
 PRECISION = Setting(
     "CLGRAFT_PRECISION",
     "precision",
-    " or ".join(map(repr, PRECISIONS)),
+    f"one of {PRECISIONS}",
     one_of(PRECISIONS),
     "float32",
-    "`float32` (default), `tf32`",
-    "[products on matrix units](operators/convolution.md#on-gpus)",
+    "`float32` (default), `tf32`, `float16`, `bfloat16`",
+    "[of products](graphs.md#mixed-precision)",
     words=PRECISIONS,
 )
 WINOGRAD = Setting(

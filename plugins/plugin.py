@@ -37,6 +37,8 @@ class SwapRequest:
         Values that regions leave visible, in the framework's own words.
     frozen : bool
         MXNet: let regions take their parameters as constants in inference.
+    precision : str or None
+        The type of the regions' products.
     native : bool
         Caffe: name the types of clgraft's C++ layers instead of Python layers.
     back : bool
@@ -55,6 +57,7 @@ class SwapRequest:
     regions: bool = False
     keep: Sequence[str] = ()
     frozen: bool = False
+    precision: str | None = None
     native: bool = False
     back: bool = False
     root: Path | None = None

@@ -37,6 +37,8 @@ class Mark:
         Which tops are overwritten outside of the region.
     back : tuple of bool
         Which bottoms have gradients, as far as the net's text tells.
+    precision : str
+        ``float16`` or ``bfloat16``, the type of the region's products; empty, and not written, if none was chosen.
     """
 
     region: str
@@ -48,6 +50,7 @@ class Mark:
     shows: tuple
     changes: tuple
     back: tuple
+    precision: str = ""
 
 
 def write_marks(marks: dict) -> list:
@@ -55,7 +58,8 @@ def write_marks(marks: dict) -> list:
     lines: list = []
     for mark in dict.fromkeys(marks.values()):
         phases = " ".join(phase for phase in PHASES if marks.get(phase) == mark)
-        lines.append(f"{REGION}{phases} {json.dumps(asdict(mark))}")
+        fields = {name: value for name, value in asdict(mark).items() if name != "precision" or value}
+        lines.append(f"{REGION}{phases} {json.dumps(fields)}")
     return lines
 
 
@@ -78,8 +82,8 @@ def read_mark(text: str, phase: str) -> Mark | None:
             if phase in phases.split():
                 given = json.loads("{" + fields)
                 parts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-                names = [each.name for each in dataclasses.fields(Mark)]
-                if sorted(parts) != sorted(names):
+                names = [each.name for each in dataclasses.fields(Mark) if each.name != "precision"]
+                if sorted(set(parts) - {"precision"}) != sorted(names):
                     raise ProblemError(
                         f"[region] got a mark with {', '.join(parts)}, expected {', '.join(names)}: swap the net again"
                     )

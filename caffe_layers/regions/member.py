@@ -80,7 +80,7 @@ def join(layer: Any, bottom: Any, top: Any) -> Member | None:
         return None
     thread = threading.get_ident()
     if mark.place == 0:
-        _open[thread] = RegionExecution(mark.region, mark.count, mark.runs)
+        _open[thread] = RegionExecution(mark.region, mark.count, mark.runs, mark.precision)
     region = _open.get(thread)
     if region is None or region.name != mark.region or len(region.members) != mark.place:
         found = "none of its layers" if region is None else f"{len(region.members)} layers of region {region.name}"

@@ -104,7 +104,7 @@ class RegionProgram:
             layer.compute([Stand(data) for data in bottoms], [Stand(data) for data in tops])
         self._overwritten = {name for name in outside if name in shown}
         self._overlapping = overlapping
-        self.recording = Recording(region.recorder.take(), results, changing)
+        self.recording = Recording(region.recorder.take(), results, changing, region.mixed())
         self.replay = Replay(region.context, constants, self._overlapping)
         self._stamp = self._addresses()
 

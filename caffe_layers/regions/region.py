@@ -10,6 +10,7 @@ from clgraft.caffe_layers.regions.program import RegionProgram, Wanted
 from clgraft.core import settings
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.recorder import Recorder
+from clgraft.core.planning.precision import mixed_precision
 
 MOST_PROGRAMS = 4  # shapes whose memory is kept
 SILENT = ()  # what a layer wants whose backward Caffe does not call
@@ -31,10 +32,12 @@ class RegionExecution:
         Number of its layers.
     runs : int
         The place of the layer whose forward runs the region.
+    precision : str
+        ``float16`` or ``bfloat16``, the type of its products; empty for what ``CLGRAFT_PRECISION`` says.
     """
 
-    def __init__(self, name: str, count: int, runs: int) -> None:
-        self.name, self.count, self.runs = name, count, runs
+    def __init__(self, name: str, count: int, runs: int, precision: str = "") -> None:
+        self.name, self.count, self.runs, self.precision = name, count, runs, precision
         self.members: list = []
         self.recorder = Recorder()
         self.context = core.context()
@@ -94,6 +97,10 @@ class RegionExecution:
         """Return whether a layer's top is not on the host."""
         return not self.members[place].mark.shows[top]
 
+    def mixed(self) -> str | None:
+        """Return the type of 16 bits that products have; None for float32."""
+        return mixed_precision(self.precision or None)
+
     def _learn(self) -> None:
         """Take note of the layers that a backward pass did not call."""
         if self._called:
@@ -109,7 +116,7 @@ class RegionExecution:
     def _program(self) -> RegionProgram:
         """Return the program of the current shapes."""
         shapes = tuple(tuple(member.layer.shapes) for member in self.members)
-        key = (shapes, settings.GRAPH.text())
+        key = (shapes, settings.GRAPH.text(), self.mixed())
         found = self._programs.pop(key, None)
         if found is None:
             found = RegionProgram(self)

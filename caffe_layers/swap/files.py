@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote, schema
-from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_chosen, swap_layers, unknown_notes
+from clgraft.caffe_layers.swap.net import (
+    expect_precision,
+    restore_layers,
+    swap_back,
+    swap_chosen,
+    swap_layers,
+    unknown_notes,
+)
 from clgraft.caffe_layers.swap.report import Report
 from clgraft.caffe_layers.swap.rules import SwapError, choose
 from clgraft.caffe_layers.swap.storage import read_text, write_files
@@ -34,6 +41,7 @@ class _Chosen(NamedTuple):
     regions: bool
     keep: Sequence[str]
     native: bool
+    precision: str
 
 
 def is_solver(text: str) -> bool:
@@ -83,6 +91,7 @@ def swap_file(
     regions: bool = False,
     keep: Iterable[str] = (),
     native: bool = False,
+    precision: str | None = None,
     root: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> list[Report]:
@@ -97,7 +106,7 @@ def swap_file(
     source, target : path
         What is read, and where the result goes; never the same file. The source `-` is standard input; symbolic links
         stay, and pipes and devices are written through.
-    types, names, exclude, regions, keep, native
+    types, names, exclude, regions, keep, native, precision
         As for `swap_net`.
     root : path, optional
         Folder that the paths inside a solver start from: the working directory by default, as in Caffe.
@@ -118,7 +127,7 @@ def swap_file(
     """
     source, target = Path(source), Path(target)
     kept = [keep] if isinstance(keep, str) else list(keep)
-    chosen = _Chosen(choose(types, names, exclude), regions, kept, native)
+    chosen = _Chosen(choose(types, names, exclude), regions, kept, native, expect_precision(precision, regions))
     text = read_text(source)
     with naming(source):
         solver = is_solver(text)
@@ -208,7 +217,8 @@ def _swap_solver(
             raise SwapError(f"[swap] {source}: line {line}: got a net of the older form in a solver, expected layer")
         report = Report(source=f"{source}: net in line {line}", target=str(target))
         keep = chosen.keep if chosen.regions else None
-        swap_layers(document, message, chosen.selection, edits, report, unknown, (), keep, chosen.native)
+        more = keep, chosen.native, chosen.precision
+        swap_layers(document, message, chosen.selection, edits, report, unknown, (), *more)
         missed.append({note for note in report.notes if note.startswith(_UNMATCHED)})
         reports.append(report)
     if not reports:

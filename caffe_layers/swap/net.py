@@ -17,8 +17,9 @@ from clgraft.caffe_layers.swap.layer import (
 )
 from clgraft.caffe_layers.swap.regions import Item, form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
-from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Rule, choose, rule_for
+from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Rule, SwapError, choose, rule_for
 from clgraft.caffe_layers.swap.upgrade import upgrade
+from clgraft.core.planning.precision import mixed_precision
 from clgraft.core.selection import Selection, already
 
 OURS_ALREADY = "already OpenCL"
@@ -33,6 +34,7 @@ def swap_net(
     regions: bool = False,
     keep: Iterable[str] = (),
     native: bool = False,
+    precision: str | None = None,
 ) -> tuple[str, Report]:
     """Replace a net's layers by OpenCL ones.
 
@@ -51,6 +53,8 @@ def swap_net(
         Names, or shell patterns of names, of blobs that stay on the host all the same; a region ends there.
     native : bool
         Name the types of the C++ layers (`clgraft.caffe_layers.native`) instead of Python layers.
+    precision : str, optional
+        With regions: ``float16`` or ``bfloat16`` as the type of their products. Blobs stay float32.
 
     Returns
     -------
@@ -70,13 +74,21 @@ def swap_net(
     """
     selection = choose(types, names, exclude)
     kept = [keep] if isinstance(keep, str) else list(keep)
-    new, report = swap_chosen(text, selection, regions, kept, native)
+    new, report = swap_chosen(text, selection, regions, kept, native, expect_precision(precision, regions))
     report.notes += selection.notes(report.seen, report.before)
     return new, report
 
 
+def expect_precision(precision: str | None, regions: bool) -> str:
+    """Return the type of products that regions are to have, empty for none; refuse one without regions."""
+    mixed_precision(precision)
+    if precision and not regions:
+        raise SwapError(f"[swap] got precision {precision!r} without regions, expected both: regions have one")
+    return precision or ""
+
+
 def swap_chosen(
-    text: str, selection: Selection, regions: bool, keep: Sequence[str], native: bool
+    text: str, selection: Selection, regions: bool, keep: Sequence[str], native: bool, precision: str = ""
 ) -> tuple[str, Report]:
     """Do what `swap_net` does; the caller looks at patterns that match no layer."""
     upgraded = upgrade(text)
@@ -86,7 +98,7 @@ def swap_chosen(
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
     kept = keep if regions else None
-    swap_layers(document, document.root, selection, edits, report, unknown, upgraded.lines, kept, native)
+    swap_layers(document, document.root, selection, edits, report, unknown, upgraded.lines, kept, native, precision)
     report.notes += unknown_notes(document, unknown)
     return edits.apply(), report
 
@@ -101,6 +113,7 @@ def swap_layers(
     lines: Sequence[int] = (),
     keep: Sequence[str] | None = None,
     native: bool = False,
+    precision: str = "",
 ) -> None:
     """Collect the changes that swap the layers of one `NetParameter` message.
 
@@ -114,6 +127,8 @@ def swap_layers(
         Blobs that regions leave on the host; None for no regions.
     native : bool
         Whether layers become C++ layers.
+    precision : str
+        The type of the regions' products, empty for none that is chosen.
     """
     rows = []
     for index, layer in enumerate(net.messages("layer")):
@@ -143,7 +158,8 @@ def swap_layers(
     if keep is not None:
         forced = net.text("force_backward") in TRUE
         items = [_item(document, layer, rule, row, native) for layer, rule, row in rows]
-        marks, regions, unused = form_regions(items, keep, forced)
+        found, regions, unused = form_regions(items, keep, forced)
+        marks = [{phase: replace(mark, precision=precision) for phase, mark in own.items()} for own in found]
         report.regions += regions
         report.notes += [f"no blob matches {pattern}" for pattern in unused]
     for (layer, rule, row), own in zip(rows, marks):

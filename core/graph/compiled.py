@@ -21,6 +21,7 @@ from clgraft.core.operators.fused import in_kernel
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
+from clgraft.core.planning.precision import FLOAT32, mixed_precision
 from clgraft.core.problem import Argument, Problem
 from clgraft.core.runtime.plan import Plan, accumulate
 
@@ -134,11 +135,13 @@ class CompiledGraph:
         passes: str | None = None,
         constants: Mapping[str, Any] | None = None,
         memory: int | None = None,
+        precision: str | None = None,
     ) -> None:
         context.expect_addressable("graph", Signature(graph).arguments())
         for node in graph.nodes:
             context.expect_possible(node.problem)
         self.graph, self.passes, self.constants, self.memory = graph, passes, dict(constants or {}), memory
+        self.mixed = mixed_precision(precision)
         inputs = {value.name for value in graph.inputs}
         for name in self.constants:
             if name not in inputs:
@@ -288,7 +291,7 @@ class CompiledGraph:
         added = frozenset(self._copies.get(name, name) for name in added)
         counts: dict[str, int] = {}
         early, graph = split_constants(
-            optimise(before, self.passes, self._fits, counts, self.constants), self.constants
+            optimise(before, self.passes, self._fits, counts, self.constants, self.mixed), self.constants
         )
         constants = self._computed(early, graph)
         passes = switched_on(self.passes)
@@ -384,7 +387,7 @@ class CompiledGraph:
                 for v in [early.values[name]]
             }
             given = {name: sent[name] for name in needed}
-            once = CompiledGraph(early, self._context, "-all")
+            once = CompiledGraph(early, self._context, "-all", precision=FLOAT32)
             once._tells = False  # nobody tunes what runs once
             results = once.run({**given, **made})
         return {**{name: array for name, array in sent.items() if name in read}, **results}

@@ -111,8 +111,10 @@ def _in_place(graph: Structure, ends: Mapping[str, int], places: dict[str, Home]
             and node.reads.count(name) == 1
         ]
         for name in node.writes:
-            if name in places and name not in related and free:
-                places[name] = places[free.pop(0)]
+            same = [own for own in free if graph.values[own].dtype == graph.values[name].dtype]
+            if name in places and name not in related and same:
+                places[name] = places[same[0]]
+                free.remove(same[0])
 
 
 def _views(graph: Structure, ends: Mapping[str, int], outside: set[str]) -> tuple[set[int], dict[str, Home]]:

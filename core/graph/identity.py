@@ -35,7 +35,9 @@ def copied_along(nodes: Sequence[Node], name: str, copy: str) -> tuple[Node, ...
         place, count = node.reads.index(name), problem.assignments.outputs
         if problem.inputs[place] == problem.common_shape:
             text = f"{problem.expression.rstrip('; ')}; y{count} = x{place};"
-            both = replace(node, problem=replace(problem, expression=text), arguments=(*node.arguments, copy))
+            wide = (f"y{count}",) if f"x{place}" in problem.float32_arguments else ()
+            more = {"expression": text, "float32_arguments": (*problem.float32_arguments, *wide)}
+            both = replace(node, problem=replace(problem, **more), arguments=(*node.arguments, copy))
             return (*nodes[:i], both, *nodes[i + 1 :])
     return None
 

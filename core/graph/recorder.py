@@ -8,16 +8,18 @@ values of a graph: each write of an address is a new value, each read is that of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import identity
+from clgraft.core.graph.passes.autocast import mix_passes, mix_types, wide_name
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.structure import SKIPPED, Node, Number, Value
 from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.core.problem import Argument, Problem, parse
 from clgraft.core.runtime.plan import ACCUMULATE, SKIP, BoundBuffer
 
@@ -104,6 +106,8 @@ class Lowered:
     added : frozenset of str
         Outputs that are added to what their memory holds.
     scalars : mapping of str to DeferredScalar
+    precision : str
+        What the graph is to be compiled with.
     """
 
     graph: Graph
@@ -111,6 +115,7 @@ class Lowered:
     kept: tuple[str, ...]
     added: frozenset[str]
     scalars: Mapping[str, DeferredScalar]
+    precision: str = FLOAT32
 
 
 class Recording:
@@ -124,10 +129,19 @@ class Recording:
     changing : collection of int, optional
         Addresses of results, or of memory that the forward pass reads, whose content may be lost before the backward
         pass: what it needs of them is copied.
+    mixed : str, optional
+        The type of 16 bits that products of float32 have. Passes that share values are mixed together, so that these
+        have it, too; others are to be compiled with it.
     """
 
-    def __init__(self, forward: Sequence[Call], results: Collection[int], changing: Collection[int] = ()) -> None:
-        self.results, self.changing = frozenset(results), frozenset(changing)
+    def __init__(
+        self,
+        forward: Sequence[Call],
+        results: Collection[int],
+        changing: Collection[int] = (),
+        mixed: str | None = None,
+    ) -> None:
+        self.results, self.changing, self.mixed = frozenset(results), frozenset(changing), mixed
         self._tape = _Tape("v")
         for call in forward:
             self._tape.add(call)
@@ -135,14 +149,28 @@ class Recording:
     def forward(self, kept: Sequence[str] = ()) -> Lowered:
         """Return the forward pass, which also hands out the values that a backward pass needs."""
         tape = self._tape
-        nodes = list(tape.nodes)
         outputs = {tape.at[address]: address for address in sorted(self.results) if address in tape.at}
-        for name in kept:
+        if self.mixed is None or not kept:
+            lowered = tape.lowered(self._with_copies(kept), outputs, kept)
+            return replace(lowered, precision=self.mixed or FLOAT32)
+        wide = {name: wide_name(name, self.mixed) for name in kept}
+        lowered = tape.lowered(self._with_copies(wide.values()), outputs, ())
+        made = lowered.graph.values
+        alone = [name for name in kept if name in made]
+        graph = mix_types(lowered.graph.with_outputs(dict.fromkeys((*outputs, *alone))), self.mixed, kept)
+        graph = drop_dead(graph.with_outputs(dict.fromkeys((*outputs, *kept))))
+        return replace(lowered, graph=graph, kept=tuple(kept))
+
+    def _with_copies(self, kept: Iterable[str]) -> list[Node]:
+        """Return the nodes of the forward pass, and those that copy what a backward pass reads."""
+        tape = self._tape
+        nodes = list(tape.nodes)
+        for name in dict.fromkeys(kept):
             if name.startswith(COPY):
                 source = name[len(COPY) :]
                 value = tape.value(source)
                 nodes.append(Node(identity(value), (source, name)))
-        return tape.lowered(nodes, outputs, kept)
+        return nodes
 
     def backward(
         self, calls: Sequence[Call], outputs: Collection[int], *, again: bool = False, only: Collection[int] = ()
@@ -172,7 +200,11 @@ class Recording:
         if only:
             bound = {name: address for name, address in bound.items() if address in set(only)}
         lowered = tape.lowered(tape.nodes, bound, tuple(tape.kept), frozenset(added) & frozenset(bound))
-        if not (only or again):
+        if again:
+            lowered = replace(lowered, precision=self.mixed or FLOAT32)
+        elif self.mixed is not None:
+            lowered = self._mixed(lowered, self.mixed)
+        if not (only or again or self.mixed):
             return lowered
         graph = drop_dead(lowered.graph)
         read = {name for node in graph.nodes for name in node.reads}
@@ -181,17 +213,43 @@ class Recording:
             graph.nodes,
             tuple(value for value in graph.inputs if value.name in read),
             graph.outputs,
-            (),
+            () if only or again else graph.states,
             tuple(name for name in graph.scalars if name in used),
         )
-        known = {value.name for value in graph.inputs} | set(graph.outputs)
+        known = {value.name for value in (*graph.inputs, *graph.states)} | set(graph.outputs)
         return Lowered(
             graph,
             {name: address for name, address in lowered.bound.items() if name in known},
             tuple(name for name in lowered.kept if name in known),
             lowered.added,
             {name: scalar for name, scalar in lowered.scalars.items() if name in used},
+            lowered.precision,
         )
+
+    def _mixed(self, lowered: Lowered, dtype: str) -> Lowered:
+        """Return a backward pass in two types, which reads what the forward pass has in 16 bits as it is."""
+        nodes = self._with_copies(lowered.kept)
+        forward, graph = self._tape, lowered.graph
+        made = {name for node in nodes for name in node.writes}
+        given = [*forward.inputs.values(), *(value for value in graph.inputs if value.name not in made)]
+        states = (*forward.states.values(), *graph.states)
+        known = {value.name for value in states}
+        both = Graph(
+            (*nodes, *graph.nodes),
+            tuple({value.name: value for value in given if value.name not in known}.values()),
+            graph.outputs,
+            tuple({value.name: value for value in states}.values()),
+            tuple(dict.fromkeys((*forward.scalars, *graph.scalars))),
+        )
+        _, late = mix_passes(both, dtype, len(nodes))
+        values = mix_types(both, dtype).values
+        written = {name for node in late for name in node.writes}
+        read = dict.fromkeys(name for node in late for name in node.reads)
+        changed = {name for node in late for name in node.changes}
+        inputs = [values[name] for name in read if name not in written and name not in changed]
+        found = Graph(late, tuple(inputs), graph.outputs, tuple(values[name] for name in changed), graph.scalars)
+        kept = tuple(value.name for value in inputs if value.name not in lowered.bound)
+        return replace(lowered, graph=found, kept=kept)
 
     def _kept_name(self, address: int) -> tuple[str, bool]:
         """Return the value at an address when the forward pass has run, and whether it has to be kept."""

@@ -114,7 +114,7 @@ class _Pass:
         values = {value.name: value for value in (*graph.inputs, *graph.states)}
         values.update({name: graph.values[name] for name in graph.outputs})
         shaped = {name: array.reshape(values[name].shape) for name, array in fixed.items()}
-        self.compiled = context.compile(graph, passes, shaped)
+        self.compiled = context.compile(graph, passes, shaped, precision=lowered.precision)
         outputs = frozenset(graph.outputs)
         self.arguments = tuple(
             (name, lowered.bound.get(name), value.shape, np.dtype(value.dtype), name in outputs)

@@ -8,7 +8,7 @@ import numpy as np
 
 from clgraft.core.model.errors import ModelError
 
-PRECISIONS = ("float32", "float16", "float64")
+PRECISIONS = ("float32", "float16", "bfloat16", "float64")
 EXACT = {"float16": 2**11, "float32": 2**24, "float64": 2**53}  # up to here whole numbers are exact
 
 

@@ -245,6 +245,8 @@ class NetSession(Session):
         As `clgraft.core.context` takes it; by default ``CLGRAFT_DEVICE`` or the best device.
     passes : str, optional
         Switches of passes of the graph, such as ``-fold``.
+    precision : str, optional
+        The type of products where numbers are float32 (see `Context.compile`).
 
     Notes
     -----
@@ -252,9 +254,11 @@ class NetSession(Session):
     the one before; graphs for the `MOST_PROGRAMS` sets of shapes that were used last are kept.
     """
 
-    def __init__(self, net: Net, device: str | None = None, passes: str | None = None) -> None:
+    def __init__(
+        self, net: Net, device: str | None = None, passes: str | None = None, precision: str | None = None
+    ) -> None:
         super().__init__()
-        self.kind = net.kind
+        self.kind, self._precision = net.kind, precision
         self._net, self._context, self._passes = net, context(device), passes
         self._programs: OrderedDict[Any, _Program] = OrderedDict()
         self._arrays: dict[str, np.ndarray] = {}  # parameters as graphs read them; all programs share them
@@ -320,7 +324,7 @@ class NetSession(Session):
         for inside, name in lowered.parameters.items():
             constants[inside] = self._array(name)
         return self._context.compile(  # type: ignore[no-any-return]
-            self._graph(program, names), self._passes, constants
+            self._graph(program, names), self._passes, constants, precision=self._precision
         )
 
     def _array(self, parameter: str) -> np.ndarray:

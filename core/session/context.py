@@ -212,6 +212,7 @@ class Context(DeviceContext):
         passes: str | None = None,
         constants: Mapping[str, Any] | None = None,
         memory: int | None = None,
+        precision: str | None = None,
     ) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
@@ -226,6 +227,9 @@ class Context(DeviceContext):
         memory : int, optional
             Most bytes for values inside of the graph. Where they need more, cheap ones are computed again in backward
             instead of being kept. By default the memory of the device.
+        precision : str, optional
+            ``float16`` or ``bfloat16``: products of float32 are computed in 16 bits, and what rounding would spoil in
+            float32; inputs, states and outputs keep their types. By default what ``CLGRAFT_PRECISION`` says.
 
         Raises
         ------
@@ -234,7 +238,7 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        found = self.compiler(graph, self, passes, constants, memory)
+        found = self.compiler(graph, self, passes, constants, memory, precision)
         with self._lock:
             self._graphs = [*(known for known in self._graphs if known() is not None), weakref.ref(found)]
         return found

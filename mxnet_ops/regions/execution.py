@@ -13,6 +13,7 @@ import numpy as np
 from clgraft import core
 from clgraft.core import settings
 from clgraft.core.operators.dropout import KEY_WORDS
+from clgraft.core.planning.precision import mixed_precision
 from clgraft.core.runtime.plan import SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
@@ -50,9 +51,10 @@ class RegionProgram:
         shapes: tuple[Shape, ...],
         dtype: str,
         constants: Mapping[str, Any] | None = None,
+        mixed: str | None = None,
     ) -> None:
         self.context, self.dtype, self.constants = context, dtype, constants
-        self.lowering = RegionLowering(region, shapes, dtype)
+        self.lowering = RegionLowering(region, shapes, dtype, mixed)
         self.staged = context.device.host_access == "staged"
         self._copied = self._read_twice() if self.staged and constants is None else {}
         names = [*(f"key{number}" for number in range(len(region.draws))), *self.lowering.kept, *self._copied]
@@ -138,9 +140,14 @@ _recent = _Recent()
 
 @lru_cache(maxsize=MOST_PROGRAMS)
 def _program(
-    context: core.Context, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str, switches: str
+    context: core.Context,
+    region: RegionOperator,
+    shapes: tuple[Shape, ...],
+    dtype: str,
+    switches: str,
+    mixed: str | None,
 ) -> RegionProgram:
-    return RegionProgram(context, region, shapes, dtype)
+    return RegionProgram(context, region, shapes, dtype, mixed=mixed)
 
 
 class Execution:
@@ -192,17 +199,20 @@ class Execution:
 
 
 def start(context: core.Context, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str) -> Execution:
-    """Return a region at work for the shapes of its arguments, with the passes that ``CLGRAFT_GRAPH`` leaves on."""
-    switches = settings.GRAPH.text()
+    """Return a region at work for the shapes of its arguments, with the passes that ``CLGRAFT_GRAPH`` leaves on.
+
+    Its products have the type that its attribute says, or else ``CLGRAFT_PRECISION``.
+    """
+    switches, mixed = settings.GRAPH.text(), mixed_precision(region.precision or None)
     if region.number is None:
-        program = _program(context, region, shapes, dtype, switches)
+        program = _program(context, region, shapes, dtype, switches, mixed)
         _recent.use(program)
         return Execution(program)
     constants = constants_of(region.number)
     if dtype == "float16" and any(constants.arrays[name].dtype == np.float32 for name in region.constants):
         dtype = MIXED  # C is not shown parameters that are constants
-    arrays, key = constants.on(context), (context, shapes, dtype, switches)
-    return Execution(constants.program(key, lambda: RegionProgram(context, region, shapes, dtype, arrays)))
+    arrays, key = constants.on(context), (context, shapes, dtype, switches, mixed)
+    return Execution(constants.program(key, lambda: RegionProgram(context, region, shapes, dtype, arrays, mixed)))
 
 
 STARTS[RegionOperator.op_type] = start

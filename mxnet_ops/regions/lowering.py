@@ -10,7 +10,9 @@ import numpy as np
 
 from clgraft.core.graph import Graph, Node, Value
 from clgraft.core.graph.passes import drop_dead
+from clgraft.core.graph.passes.autocast import mix_passes
 from clgraft.core.graph.structure import SKIPPED
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.mxnet_ops.engine.operator import AUX, IN, OUT, OUT_GRAD, STATE, Shape, data_dtype, parameter_dtype
 from clgraft.mxnet_ops.engine.operator_calls import Place
 from clgraft.mxnet_ops.engine.recording import Recorded, record
@@ -33,12 +35,15 @@ class LoweredPass:
         Inputs that never change.
     zeros : tuple of int
         Arguments whose gradients are zero.
+    precision : str
+        What the graph is to be compiled with.
     """
 
     graph: Graph
     bound: dict[str, Place]
     constants: dict[str, np.ndarray]
     zeros: tuple[int, ...] = ()
+    precision: str = FLOAT32
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -66,10 +71,14 @@ class RegionLowering:
         Of the region's arguments.
     dtype : str
         Of the data, or `MIXED`.
+    mixed : str, optional
+        The type of 16 bits that products of float32 have. When training, values that live from forward to backward
+        have it, too, so both passes are mixed here and together.
     """
 
-    def __init__(self, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str) -> None:
+    def __init__(self, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str, mixed: str | None = None) -> None:
         self.region, self.dtype = region, dtype
+        self.mixed = mixed if dtype == FLOAT32 else None
         self.shapes, self._states = region.infer_all(shapes)
         self._recorded: dict[bool, Recorded] = {}
         self._forward: dict[bool, LoweredPass] = {}
@@ -90,7 +99,7 @@ class RegionLowering:
             recorded = self._record(train)
             heads = [tensor.name for tensor in recorded.passes.outputs[: len(self.region.heads)]]
             outputs = [*heads, *(self.kept if train else ())]
-            self._forward[train] = self._lowered(recorded, recorded.passes.forward, outputs)
+            self._forward[train] = self._lowered(train, recorded, recorded.passes.forward, outputs)
         return self._forward[train]
 
     def backward(self, train: bool, wanted: Collection[int]) -> LoweredPass:
@@ -104,12 +113,12 @@ class RegionLowering:
         nodes = passes.leading_to(names)
         outputs = [passes.found[name] for name in names if passes.found[name]]
         zeros = tuple(place for name, place in names.items() if not passes.found[name])
-        return self._lowered(recorded, nodes if train else (*passes.forward, *nodes), outputs, zeros)
+        return self._lowered(train, recorded, nodes if train else (*passes.forward, *nodes), outputs, zeros)
 
     def _record(self, train: bool) -> Recorded:
         singles = self.region.singles[1]
         if train not in self._recorded:
-            self._recorded[train] = record(
+            recorded = record(
                 self.region.build,
                 tuple((self.shapes[OUTSIDE, p], self.dtype_of((OUTSIDE, p))) for p in range(len(self.region.names))),
                 tuple((shape, self._dtype_if(place in singles)) for place, shape in sorted(self._states.items())),
@@ -117,22 +126,19 @@ class RegionLowering:
                 training=train,
                 learns=self.region.number is None,
             )
+            self._recorded[train] = _mixed(recorded, self.mixed) if train and self.mixed else recorded
         return self._recorded[train]
 
     def _lowered(
-        self, recorded: Recorded, nodes: Sequence[Node], outputs: Sequence[str], zeros: tuple[int, ...] = ()
+        self,
+        train: bool,
+        recorded: Recorded,
+        nodes: Sequence[Node],
+        outputs: Sequence[str],
+        zeros: tuple[int, ...] = (),
     ) -> LoweredPass:
         """Return nodes as a pass: what they read of other nodes comes from arrays."""
-        changed = {name for node in nodes for name in node.changes}
-        made = {name for node in nodes for name in node.writes}
-        known = list(_values(recorded))
-        graph = Graph(
-            tuple(nodes),
-            tuple(value for value in known if value.name not in made),
-            tuple(outputs),
-            tuple(value for value in known if value.name in changed),
-        )
-        graph = drop_dead(graph)
+        graph = drop_dead(_graph(recorded, nodes, outputs))
         read = {name for node in graph.nodes for name in node.reads}
         graph = replace(graph, inputs=tuple(value for value in graph.inputs if value.name in read))
         given = {value.name for value in graph.inputs}
@@ -140,7 +146,8 @@ class RegionLowering:
         places = self._places(recorded)
         names = (*(value.name for value in (*graph.inputs, *graph.states)), *outputs)
         bound = {name: places.get(name, (KEPT, 0)) for name in names if name not in constants}
-        return LoweredPass(graph, bound, constants, zeros)
+        precision = FLOAT32 if train or self.mixed is None else self.mixed
+        return LoweredPass(graph, bound, constants, zeros, precision)
 
     def _places(self, recorded: Recorded) -> dict[str, Place]:
         """Return the arrays of values that are not kept."""
@@ -152,6 +159,29 @@ class RegionLowering:
         }
         found.update({tensor.name: (STATE, place) for place, tensor in enumerate(recorded.keys)})
         return found
+
+
+def _graph(recorded: Recorded, nodes: Sequence[Node], outputs: Sequence[str]) -> Graph:
+    """Return nodes as a graph that takes what they read of other nodes."""
+    changed = {name for node in nodes for name in node.changes}
+    made = {name for node in nodes for name in node.writes}
+    known = list(_values(recorded))
+    return Graph(
+        tuple(nodes),
+        tuple(value for value in known if value.name not in made),
+        tuple(outputs),
+        tuple(value for value in known if value.name in changed),
+    )
+
+
+def _mixed(recorded: Recorded, dtype: str) -> Recorded:
+    """Return passes with products in a type of 16 bits."""
+    passes = recorded.passes
+    made = {name for node in (*passes.forward, *passes.backward) for name in node.writes}
+    names = (*(tensor.name for tensor in passes.outputs), *passes.found.values())
+    graph = _graph(recorded, (*passes.forward, *passes.backward), [n for n in dict.fromkeys(names) if n in made])
+    forward, backward = mix_passes(graph, dtype, len(passes.forward), len(passes.late))
+    return recorded._replace(passes=replace(passes, forward=forward, backward=backward))
 
 
 def _values(recorded: Recorded) -> Iterator[Value]:

@@ -77,7 +77,8 @@ class Pass:
         self, lowered: LoweredPass, lowering: RegionLowering, context: core.Context, constants: Mapping[str, Any]
     ) -> None:
         self.lowered, self.lowering = lowered, lowering
-        self._compiled = context.compile(lowered.graph, constants={**lowered.constants, **constants})
+        every = {**lowered.constants, **constants}
+        self._compiled = context.compile(lowered.graph, constants=every, precision=lowered.precision)
 
     def bind(self, which: int, modes: Sequence[int], places: Mapping[str, int]) -> tuple[Any, tuple[Any, ...]]:
         """Return the ``clg_mx_pass`` for a set of write requests, and what owns the memory that it points to.

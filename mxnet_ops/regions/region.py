@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from clgraft.core import ProblemError
+from clgraft.core import ProblemError, settings
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes, operator_of
 from clgraft.mxnet_ops.engine.registry import register
 
+REGION_PRECISIONS = (FLOAT32, *settings.MIXED)
 OUTSIDE = -1  # the part that stands for the region's own arguments
 Entry = tuple[int, int]  # a part and its output; OUTSIDE and the place of an argument
 
@@ -51,6 +53,9 @@ class RegionOperator(Operator):
         A symbol's JSON: its variables are the region's inputs, its operators are clgraft's.
     frozen : str
         A JSON list of variables of `graph`: parameters that inference takes as constants (see `mxnet_ops.frozen`).
+    precision : str
+        ``float16`` or ``bfloat16``: the type of products, where arrays are float32; ``float32`` for none, whatever
+        ``CLGRAFT_PRECISION`` says, which decides where this is empty.
     constants : str
         In the copies of a frozen region that infer: `Constants.text`. These variables are no inputs.
 
@@ -70,6 +75,7 @@ class RegionOperator(Operator):
     frozen: tuple[str, ...] = ()
     number: int | None = None  # of the constants
     constants: Mapping[str, Shape] = field(default_factory=dict)
+    precision: str = ""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -162,6 +168,7 @@ class RegionOperator(Operator):
         known = [node["name"] for node in nodes if node["op"] == "null"]
         frozen = tuple(attributes.names("frozen", known))
         held = json.loads(attributes.text("constants", "{}"))
+        precision = attributes.choice("precision", REGION_PRECISIONS, "")
         constants = {name: tuple(shape) for name, shape in held.get("shapes", {}).items()}
 
         def order(number: int) -> tuple[bool, int]:
@@ -191,6 +198,7 @@ class RegionOperator(Operator):
             frozen,
             held.get("number"),
             constants,
+            precision,
         )
 
     def infer_all(self, shapes: Sequence[Shape | None]) -> tuple[dict[Entry, Shape], dict[int, Shape]]:

@@ -16,7 +16,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from clgraft.core import ProblemError
-from clgraft.mxnet_ops.swap.frozen import expect_regions
+from clgraft.mxnet_ops.swap.frozen import expect_precision, expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
 from clgraft.mxnet_ops.swap.symbol import swap_known, with_fuse
@@ -27,7 +27,7 @@ COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling",
 NAMED = {"lhs": "data0", "rhs": "data1"}
 
 
-NOTHING = {"select": None, "regions": False, "frozen": False}  # of a swap
+NOTHING = {"select": None, "regions": False, "frozen": False, "precision": None}  # of a swap
 REPLACED_LATER = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
 AGAIN = "already swapped: what this call says takes the place of what the earlier one said"
 
@@ -187,6 +187,7 @@ def swap_block(
     fuse: bool | None = None,
     regions: bool | None = None,
     frozen: bool = False,
+    precision: str | None = None,
 ) -> Report:
     """Make a Gluon net compute with clgraft operators, in place.
 
@@ -204,6 +205,9 @@ def swap_block(
         regions.
     frozen : bool
         With regions: inference reads all parameters once and takes them as constants (see `refresh`).
+    precision : str, optional
+        With regions: ``float16`` or ``bfloat16`` as the type of their products, as of `swap_symbol`. Parameters,
+        gradients and files stay float32.
 
     Returns
     -------
@@ -228,8 +232,9 @@ def swap_block(
         raise ProblemError(f"[swap] got {type(net).__name__}, expected a gluon.Block{other}")
     chosen = with_fuse(fuse, regions, default=True)
     expect_regions(frozen, chosen)
+    expect_precision(precision, chosen)
     _install()
-    options = {"select": as_choice(select), "regions": chosen, "frozen": frozen}
+    options = {"select": as_choice(select), "regions": chosen, "frozen": frozen, "precision": precision}
     untraced: list[str] = []
     report = _describe(net, options, untraced)
     report.note = f"{AGAIN}\n{REPLACED_LATER}" if _was_swapped(net) else REPLACED_LATER
@@ -292,4 +297,5 @@ def _describe(block: gluon.Block, options: dict[str, Any], untraced: list[str]) 
         report.before += part.before
         report.regions.update(part.regions)
         report.frozen.update(part.frozen)
+        report.precision = report.precision or part.precision
     return report

@@ -8,6 +8,7 @@ from typing import Any
 
 from clgraft.core import ProblemError
 from clgraft.core.errors import hint
+from clgraft.core.planning.precision import mixed_precision
 from clgraft.mxnet_ops.engine.operator import FAMILIES, operator_of
 from clgraft.mxnet_ops.swap.regions import REGION
 from clgraft.mxnet_ops.swap.report import Report
@@ -53,6 +54,13 @@ def expect_regions(frozen: bool | Collection[str], regions: bool) -> None:
     """Raise `ProblemError` if parameters are frozen without regions."""
     if frozen and not regions:
         raise ProblemError("[swap] got frozen without regions, expected both: regions have frozen parameters")
+
+
+def expect_precision(precision: str | None, regions: bool) -> None:
+    """Raise an error if a precision is unknown, or given without regions."""
+    mixed_precision(precision)
+    if precision and not regions:
+        raise ProblemError(f"[swap] got precision {precision!r} without regions, expected both: regions have one")
 
 
 def expect_variables(names: Collection[str], known: Collection[str]) -> None:

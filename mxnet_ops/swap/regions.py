@@ -44,7 +44,13 @@ class Loan:
     reason: str
 
 
-def form_regions(graph: dict[str, Any], report: Report, states: Collection[str] = (), ordered: bool = True) -> None:
+def form_regions(
+    graph: dict[str, Any],
+    report: Report,
+    states: Collection[str] = (),
+    ordered: bool = True,
+    precision: str | None = None,
+) -> None:
     """Replace connected clgraft operators of a symbol's JSON graph, in place; it has no guards yet.
 
     A region is convex: no path leaves it and comes back. Values that are read outside of it, or that are outputs of
@@ -60,6 +66,8 @@ def form_regions(graph: dict[str, Any], report: Report, states: Collection[str] 
         Names of the auxiliary states.
     ordered : bool
         Whether the order of the symbol's arguments has to stay; a region that would change it is divided.
+    precision : str, optional
+        The type of the regions' products.
     """
     nodes = graph["nodes"]
     forming = _Forming(nodes, [entry[0] for entry in graph["heads"]], _shown(graph))
@@ -84,6 +92,7 @@ def form_regions(graph: dict[str, Any], report: Report, states: Collection[str] 
                 **_hidden(first),
                 "graph": _text(group, nodes, inputs + auxiliary, outputs),
                 "op_type": REGION,
+                **({"precision": precision} if precision else {}),
             },
             "inputs": [[*entry, 0] for entry in inputs + auxiliary],
         }

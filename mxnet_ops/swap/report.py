@@ -32,6 +32,8 @@ class Report:
         The frozen parameters and auxiliary states of each region.
     before : int
         How many operators were clgraft's already.
+    precision : str
+        The type of the regions' products, if one was given.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -40,6 +42,7 @@ class Report:
     regions: dict[str, list[str]] = field(default_factory=dict)
     frozen: dict[str, list[str]] = field(default_factory=dict)
     before: int = 0
+    precision: str = ""
 
     @property
     def replaced(self) -> list[Row]:
@@ -63,7 +66,7 @@ class Report:
         text = f"{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
         if self.regions:
             joined = ", ".join(f"{name} ({len(inside)} operators)" for name, inside in self.regions.items())
-            text += f"; regions: {joined}"
+            text += f"; regions{f' in {self.precision}' if self.precision else ''}: {joined}"
         if self.frozen:
             text += "; frozen: " + ", ".join(f"{name} ({len(arrays)} arrays)" for name, arrays in self.frozen.items())
         return text

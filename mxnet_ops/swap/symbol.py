@@ -17,8 +17,15 @@ from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.operators.inner import INNER
+from clgraft.mxnet_ops.swap.amp import type_of_casts
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
-from clgraft.mxnet_ops.swap.frozen import expect_regions, expect_variables, find_parameters, freeze_regions
+from clgraft.mxnet_ops.swap.frozen import (
+    expect_precision,
+    expect_regions,
+    expect_variables,
+    find_parameters,
+    freeze_regions,
+)
 from clgraft.mxnet_ops.swap.regions import LENT, NO_REGION, OPEN, REGION, Loan, form_regions, give_back
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
@@ -35,6 +42,7 @@ def swap_symbol(
     fuse: bool | None = None,
     regions: bool | None = None,
     frozen: bool | Collection[str] = False,
+    precision: str | None = None,
 ) -> tuple[mx.sym.Symbol, Report]:
     """Return a symbol in which convolutions, batch norms, activations and elementwise operators are clgraft's.
 
@@ -54,6 +62,10 @@ def swap_symbol(
         With regions: inference reads the region's parameters once and takes them as constants (see `refresh`). True
         means the variables that are weights, biases, gammas or betas of an operator; other parameters are given by
         name. Auxiliary states are always among them. The symbol keeps it, also in files.
+    precision : str, optional
+        With regions: ``float16`` or ``bfloat16`` as the type of their products, with what rounding would spoil in
+        float32 (see ``docs/graphs.md``). Arrays stay float32: parameters, gradients, inputs and outputs. ``float32``
+        holds whatever ``CLGRAFT_PRECISION`` says. The symbol keeps it, also in files.
 
     Returns
     -------
@@ -75,7 +87,12 @@ def swap_symbol(
         raise ProblemError(f"[swap] got {type(symbol).__name__}, expected an mx.sym.Symbol{other}")
     choice = as_choice(select)
     swapped, report = swap_known(
-        symbol, {}, select=choice, regions=with_fuse(fuse, regions, default=False), frozen=frozen
+        symbol,
+        {},
+        select=choice,
+        regions=with_fuse(fuse, regions, default=False),
+        frozen=frozen,
+        precision=precision,
     )
     tell(choice, report)
     return swapped, report
@@ -106,15 +123,22 @@ def swap_known(
     select: Chosen,
     regions: bool,
     frozen: bool | Collection[str],
+    precision: str | None,
     ordered: bool = True,
 ) -> tuple[mx.sym.Symbol, Report]:
     """Do what `swap_symbol` does.
 
     `given` has the dtypes of variables whose arrays are there, by name; `sized` the variables whose shape every call
-    gives. The order of arguments may change unless `ordered`.
+    gives. The order of arguments may change unless `ordered`. Where ``mx.contrib.amp`` has put casts into the symbol,
+    regions have their precision.
     """
     expect_regions(frozen, regions)
+    expect_precision(precision, regions)
     graph = json.loads(symbol.tojson())
+    if regions:
+        cast = type_of_casts(symbol)
+        precision = precision or cast
+        symbol = symbol if cast is None else mx.sym.load_json(json.dumps(graph))  # without the casts
     nodes, report = graph["nodes"], Report()
     dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
     used, shown = _used_outputs(graph), {entry[0] for entry in graph["heads"]}
@@ -169,7 +193,7 @@ def swap_known(
         for number in unsized:
             nodes[number][OPEN] = True
         unguard_graph(graph)
-        graph = _with_regions(graph, report, symbol.list_auxiliary_states(), ordered)
+        graph = _with_regions(graph, report, symbol.list_auxiliary_states(), ordered, precision)
     if frozen is not False:
         freeze_regions(graph, parameters, report)
     text = json.dumps(graph)
@@ -177,10 +201,12 @@ def swap_known(
     return mx.sym.load_json(text), report
 
 
-def _with_regions(graph: dict[str, Any], report: Report, states: Collection[str], ordered: bool) -> dict[str, Any]:
+def _with_regions(
+    graph: dict[str, Any], report: Report, states: Collection[str], ordered: bool, precision: str | None
+) -> dict[str, Any]:
     """Return the graph with regions, or without any if they would change what a symbol shows."""
     joined, whole = copy.deepcopy(graph), copy.deepcopy(report)
-    form_regions(joined, whole, states, ordered)
+    form_regions(joined, whole, states, ordered, precision)
     give_back(graph, report)
     before, after = (mx.sym.load_json(json.dumps(found)) for found in (graph, joined))
     for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
@@ -189,6 +215,7 @@ def _with_regions(graph: dict[str, Any], report: Report, states: Collection[str]
             report.rows.append(Row("", REGION, reason=f"regions would change {names}"))
             return graph
     report.rows, report.regions = whole.rows, whole.regions
+    report.precision = precision or ""
     return joined
 
 

@@ -40,7 +40,7 @@ class CaffePlugin(Plugin):
     def swap(self, request: SwapRequest) -> SwapResult:
         choice = {"types": request.types, "names": request.names, "exclude": request.exclude}
         chosen: dict[str, Any] = {**choice, "regions": request.regions, "keep": request.keep}
-        chosen["native"] = request.native
+        chosen |= {"native": request.native, "precision": request.precision}
         if request.back and (request.regions or request.native or any(value is not None for value in choice.values())):
             raise PluginError("[swap] got a choice of layers with --back, expected to restore them all")
         if request.frozen:

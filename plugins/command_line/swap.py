@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from clgraft.core import settings
 from clgraft.core.files import FileError, expect_file
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments
@@ -47,6 +48,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="MXNet, with --regions: inference reads parameters once and takes them as constants",
     )
     swap.add_argument(
+        "--precision",
+        choices=settings.MIXED,
+        help="with --regions: the type of their products; files, parameters and gradients stay float32",
+    )
+    swap.add_argument(
         "--native", action="store_true", help="Caffe: name the types of clgraft's C++ layers instead of Python layers"
     )
     swap.add_argument("--back", action="store_true", help="restore the framework's operators in a swapped model")
@@ -67,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
         raise PluginError("[swap] got --keep without --regions, expected both: only regions hide values")
     if options.frozen and not options.regions:
         raise PluginError("[swap] got --frozen without --regions, expected both: regions have frozen parameters")
+    if options.precision and not options.regions:
+        raise PluginError("[swap] got --precision without --regions, expected both: regions have a precision")
     plugin = registry.find(expect_file(options.model, "swap", "a model", streams=True))
     if plugin.instead:
         raise FileError(f"[swap] got {options.model}, which is not swapped: {plugin.instead}")
@@ -79,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
         regions=options.regions,
         keep=options.keep,
         frozen=options.frozen,
+        precision=options.precision,
         native=options.native,
         back=options.back,
         root=options.root,

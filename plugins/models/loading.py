@@ -31,8 +31,10 @@ def load(path: File, weights: File | None = None, device: str | None = None, pre
     device : str, optional
         As `clgraft.core.context` takes it; by default ``CLGRAFT_DEVICE`` or the best device.
     precision : str, optional
-        The type in which real numbers of a symbol travel: ``float32``, ``float16`` or ``float64``. By default that of
-        the files. Nets of Caffe are float32.
+        ``float16`` or ``bfloat16``: products of float32 are computed in 16 bits, and what rounding would spoil in
+        float32; inputs, outputs and parameters stay float32. ``float32``: they are not, whatever ``CLGRAFT_PRECISION``
+        says. For a symbol, ``float16``, ``float32`` and ``float64`` are the type in which its real numbers travel, as
+        ``net.cast`` makes it; by default that of the files.
 
     Returns
     -------
@@ -64,13 +66,13 @@ def load(path: File, weights: File | None = None, device: str | None = None, pre
 def _onnx(file: Path, weights: File | None, device: str | None, precision: str | None) -> Session:
     if weights is not None:
         raise ModelError(f"[load] got weights {os.fspath(weights)} for {file}, expected none: the model has them")
-    if precision is not None:
-        raise ModelError(f"[load] got precision {precision!r} for {file}, expected none: the model says it")
+    if precision == "float64":
+        raise ModelError(f"[load] got precision {precision!r} for {file}, expected one that is mixed with float32")
     try:
         from clgraft.plugins.onnx.session import Session as OnnxSession
     except ImportError as error:
         raise PluginError(f"[load] onnx is needed to read {file} and cannot be imported: {error}") from None
-    return OnnxSession(file, device)
+    return OnnxSession(file, device, precision=precision)
 
 
 def _mxnet(file: Path, weights: File | None, device: str | None, precision: str | None) -> Session:
@@ -84,17 +86,19 @@ def _mxnet(file: Path, weights: File | None, device: str | None, precision: str 
     parameters = {} if found is None else read_named(found)
     if is_structural(symbol, parameters):
         parameters = by_structure(symbol, parameters)
-    return NetSession(SymbolNet(symbol, parameters, precision), device)
+    mixed = "bfloat16" if precision == "bfloat16" else None
+    return NetSession(SymbolNet(symbol, parameters, None if mixed else precision), device, precision=mixed)
 
 
 def _caffe(file: Path, weights: File | None, device: str | None, precision: str | None) -> Session:
-    if precision not in (None, "float32"):
+    if precision == "float64":
         raise ModelError(f"[load] got precision {precision!r} for {file}, expected float32, which nets of Caffe have")
     from clgraft.caffe_layers.nets.net import CaffeNet, read_net
     from clgraft.caffe_layers.nets.weights import read_caffemodel
 
     net = read_net(file)
-    return NetSession(CaffeNet(net, [] if weights is None else read_caffemodel(weights)), device)
+    blobs = [] if weights is None else read_caffemodel(weights)
+    return NetSession(CaffeNet(net, blobs), device, precision=precision)
 
 
 def _params_of(symbol: Path) -> Path | None:

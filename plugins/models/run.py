@@ -47,7 +47,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--output", type=arguments.new_file, metavar="FILE", help="write the outputs, as numpy.savez does"
     )
-    parser.add_argument("--precision", choices=PRECISIONS, help="the type in which real numbers travel")
+    parser.add_argument("--precision", choices=PRECISIONS, help="the type of products, or of a symbol's numbers")
     parser.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     arguments.add_shapes(parser)
     parser.add_argument("--profile", action="store_true", help="also show what the graph needs and how long it takes")

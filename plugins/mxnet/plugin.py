@@ -37,7 +37,8 @@ class MXNetPlugin(Plugin):
         mxnet, swap_symbol = symbols.framework("swap a symbol")
         symbol = symbols.load(mxnet, request.source)
         selection = Selection(request.types, request.names, request.exclude)
-        new, report = swap_symbol(symbol, select=selection, regions=request.regions, frozen=request.frozen)
+        options = {"regions": request.regions, "frozen": request.frozen, "precision": request.precision}
+        new, report = swap_symbol(symbol, select=selection, **options)
         text = new.tojson()
         if request.target is not None:
             write_models({request.target: text.encode()}, {request.source}, MARKS, request.force)

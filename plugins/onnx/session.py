@@ -15,6 +15,7 @@ from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import CompiledGraph, Graph, Report
 from clgraft.core.model import Port, kept
 from clgraft.core.model import Session as ModelSession
+from clgraft.core.planning.precision import mixed_precision
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.loading import Model, Source, load
 from clgraft.plugins.onnx.lowering import Asked, IndexCheck, ModelBuilder
@@ -61,6 +62,9 @@ class Session(ModelSession):
         As `clgraft.core.context` takes it; by default ``CLGRAFT_DEVICE`` or the best device.
     passes : str, optional
         Switches of passes of the graph, such as ``-fold``.
+    precision : str, optional
+        ``float16`` or ``bfloat16`` as the type of products where the model has float32, with what rounding would spoil
+        in float32; inputs and outputs stay what they are. By default what ``CLGRAFT_PRECISION`` says.
 
     Attributes
     ----------
@@ -84,10 +88,13 @@ class Session(ModelSession):
     kind = "onnx"
     error: ClassVar[type[ClgraftError]] = OnnxError
 
-    def __init__(self, model: Source, device: str | None = None, passes: str | None = None) -> None:
+    def __init__(
+        self, model: Source, device: str | None = None, passes: str | None = None, precision: str | None = None
+    ) -> None:
         super().__init__()
+        mixed_precision(precision)
         self._model: Model = load(model)
-        self._context, self._passes = core.context(device), passes
+        self._context, self._passes, self._precision = core.context(device), passes, precision
         self._programs: OrderedDict[Any, ModelProgram] = OrderedDict()
         if all(port.sizes is not None for port in self.inputs):  # so that nodes are refused now
             self._program({port.name: port.sizes for port in self.inputs})
@@ -206,7 +213,9 @@ class Session(ModelSession):
     def _compiled(self, program: ModelProgram) -> CompiledGraph:
         with self._lock:
             if program.compiled is None:
-                program.compiled = self._context.compile(program.graph, self._passes, program.constants)
+                program.compiled = self._context.compile(
+                    program.graph, self._passes, program.constants, precision=self._precision
+                )
                 program.constants = {}
             return program.compiled
 

@@ -14,13 +14,15 @@ from torch.fx import Graph, GraphModule, Node
 from clgraft import core
 from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph import Copies
+from clgraft.core.planning.precision import FLOAT32, mixed_precision
 from clgraft.plugins.torch.execution import Pair
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.joint import multiply_by_masks, read_clipped, read_maxima
 from clgraft.plugins.torch.regions import expect_regions, take_regions
-from clgraft.plugins.torch.traced import keep_resizing
+from clgraft.plugins.torch.traced import cast_automatically, keep_resizing
 
 OPTIONS: dict[str, tuple[type, str]] = {  # their types, and how errors call these
+    "precision": (str, "'float16', 'bfloat16' or 'float32'"),
     "device": (str, "a device selector such as 'gpu'"),
     "frozen": (bool, "True or False"),
     "strict": (bool, "True or False"),
@@ -43,7 +45,10 @@ def clgraft(
         ``device``: a device selector, as for `clgraft.core.context`. ``frozen``: whether parameters and buffers change
         only in ways that PyTorch's version counters see (not through ``.data``); a device with memory of its own then
         keeps them, and they are sent again only when they have changed. ``strict``: whether an error is raised where
-        PyTorch would have to compute something, except for whole numbers and random numbers.
+        PyTorch would have to compute something, except for whole numbers and random numbers. ``precision``:
+        ``float16`` or ``bfloat16`` as the type of products; parameters, gradients and results stay float32. In training
+        the model is traced under `torch.autocast`, as if the caller had said that. By default what
+        ``CLGRAFT_PRECISION`` says.
 
     Raises
     ------
@@ -63,18 +68,20 @@ def clgraft(
         kind, expected = OPTIONS[name]
         if value is not None and not isinstance(value, kind):
             raise ArgumentError(f"[torch] got option {name}={value!r}, expected {expected}")
-    context = core.context(given.get("device"))
-    return compiler(context, Explanation(), bool(given.get("frozen")), bool(given.get("strict")))(module, inputs)
+    mixed = mixed_precision(given.get("precision"))
+    context, settings = core.context(given.get("device")), (bool(given.get("frozen")), bool(given.get("strict")))
+    return compiler(context, Explanation(), *settings, mixed)(module, inputs)
 
 
 def compiler(
-    context: core.Context, found: Explanation, frozen: bool = False, strict: bool = False
+    context: core.Context, found: Explanation, frozen: bool = False, strict: bool = False, mixed: str | None = None
 ) -> Callable[..., Any]:
     """Return the function that compiles graphs for a context and says what became of their operators."""
 
     def compile_forward(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        lasting = _parameters() if frozen else ()
-        return _boxed(take_regions(module, context, found, lasting, _pair(module), strict=strict))
+        lasting, pair = _parameters() if frozen else (), _pair(module)
+        precision = FLOAT32 if pair else mixed or FLOAT32  # what trains is mixed by PyTorch
+        return _boxed(take_regions(module, context, found, lasting, pair, strict=strict, precision=precision))
 
     def compile_backward(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return _boxed(take_regions(module, context, found, (), _pair(module), backward=True, strict=strict))
@@ -102,6 +109,8 @@ def compiler(
     def compile_whole(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         found.graphs += 1
         keep_resizing(module)
+        if mixed is not None and torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
+            cast_automatically(module, getattr(torch, mixed))
         return differentiate(module, inputs)  # type: ignore[no-any-return]
 
     return compile_whole
@@ -145,7 +154,7 @@ def explain(model: torch.nn.Module, *inputs: torch.Tensor, device: str | None = 
     torch._dynamo.reset()
     breaks = torch._dynamo.utils.counters["graph_break"]
     before = dict(breaks)
-    compiled = torch.compile(model, backend=compiler(core.context(device), found))
+    compiled = torch.compile(model, backend=compiler(core.context(device), found, mixed=mixed_precision()))
     outputs = compiled(*inputs)
     first = outputs if isinstance(outputs, torch.Tensor) else next(iter(outputs))
     if first.requires_grad:

@@ -16,6 +16,7 @@ from torch.fx.node import map_arg
 
 from clgraft.core import BuildError, Context, ExecutionError, ProblemError
 from clgraft.core.graph import Copies, Graph
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.plugins.torch.binding import Binding
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.held import fetch, saved_elsewhere
@@ -119,6 +120,8 @@ class RegionModule(torch.nn.Module):
         Arguments that both passes read, by place.
     strict : bool
         Whether errors are raised where PyTorch would compute the region.
+    precision : str
+        What graphs are compiled with.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class RegionModule(torch.nn.Module):
         self.pair: Pair | None = None
         self.backward = False
         self.again: dict[int, str] = {}
-        self.strict = False
+        self.strict, self.precision = False, FLOAT32
         self._lock = threading.Lock()
         self._number = next(NUMBERS)
         self._contents: dict[int, tuple[Any, int]] = {}  # lasting argument -> what tells its contents, and their number
@@ -225,7 +228,7 @@ class RegionModule(torch.nn.Module):
             lasting = {name: place for name, place in inputs.items() if place in self._lasting and name in read}
             for name, place in lasting.items():
                 constants[name] = arguments[place].detach().contiguous().numpy()
-        compiled = self._context.compile(graph, constants=constants)
+        compiled = self._context.compile(graph, constants=constants, precision=self.precision)
         compiled.plan()
         seen = {
             operand.name for place, operand in enumerate(operands) if place not in stay and isinstance(operand, Operand)

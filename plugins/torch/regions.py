@@ -13,6 +13,7 @@ from torch.fx.passes.operator_support import OperatorSupport
 
 import clgraft.plugins.torch.lowering  # noqa: F401  fills the table
 from clgraft.core import Context
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.plugins.torch.execution import Pair, RegionModule
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.held import fetch
@@ -133,6 +134,7 @@ def take_regions(
     pair: Pair | None = None,
     backward: bool = False,
     strict: bool = False,
+    precision: str = FLOAT32,
 ) -> GraphModule:
     """Replace the parts that can be lowered by `RegionModule`; the rest stays PyTorch's.
 
@@ -151,6 +153,8 @@ def take_regions(
         Whether the graph is the backward one.
     strict : bool
         Whether nothing may stay PyTorch's.
+    precision : str
+        What regions are compiled with.
 
     Raises
     ------
@@ -173,7 +177,7 @@ def take_regions(
         arguments = list(enumerate(call.args))
         region = RegionModule(child, context, found, frozenset(place for place, node in arguments if node in kept))
         parts = _parts(call)
-        region.strict = strict
+        region.strict, region.precision = strict, precision
         region.orders = {place: _order(node) for place, node in parts.items() if node in returned}
         if staged:
             region.held = _stays(parts, returned)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 from torch.nn import functional
 
 from clgraft.plugins.torch.operators import resize
@@ -31,6 +32,26 @@ def keep_resizing(module: GraphModule) -> None:
             changed = _replace(module, node) or changed
     if changed:
         module.recompile()
+
+
+def cast_automatically(module: GraphModule, dtype: torch.dtype) -> None:
+    """Have a graph traced under autocast; its results stay what they were."""
+    graph = module.graph
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    with graph.inserting_before(first):
+        mode = graph.call_function(torch.amp.autocast_mode._enter_autocast, ("cpu", dtype, True, False))
+    with graph.inserting_before(output):
+        graph.call_function(torch.amp.autocast_mode._exit_autocast, (mode,))
+        output.args = map_arg(output.args, lambda node: _as_before(graph, node))
+    module.recompile()
+
+
+def _as_before(graph: Any, node: Node) -> Node:
+    value = node.meta.get("example_value")
+    if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32 or node.op == "placeholder":
+        return node
+    return graph.call_method("to", (node, torch.float32))  # type: ignore[no-any-return]
 
 
 def _replace(module: GraphModule, node: Node) -> bool:

@@ -44,7 +44,8 @@ def norm(name: str, blob: str, parameters: str = "") -> str:
 
 def nets(text: str, phase: int = TRAIN, keep: tuple = (), **choice: object) -> list:
     """Return the net layer by layer and with regions, with the same random parameters."""
-    texts = swap_net(text, **choice)[0], swap_net(text, regions=True, keep=keep, **choice)[0]
+    more = {"precision": choice.pop("precision", None)}
+    texts = swap_net(text, **choice)[0], swap_net(text, regions=True, keep=keep, **choice, **more)[0]
     made = [load(each, phase) for each in texts]
     random = np.random.default_rng(1)
     for name, blobs in made[0].params.items():
@@ -124,6 +125,19 @@ def test_passes_round_only(monkeypatch):
         expected, got = (run(net, seed, ("loss",)) for net in sides)
         for name, values in expected.items():
             np.testing.assert_allclose(got[name], values, rtol=1e-4, atol=1e-4 * np.abs(values).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+def test_a_precision_changes_types_inside_alone(monkeypatch, phase):
+    """In the test phase the first backward pass computes the forward pass again, in 16 bits too."""
+    monkeypatch.setenv("CLGRAFT_GRAPH", "")
+    for precision, off in (("float16", 0.05), ("bfloat16", 0.3)):
+        sides = [nets(NET, phase)[1], nets(NET, phase, precision=precision)[1]]
+        for seed in range(2):
+            expected, got = (run(net, seed, ("loss",)) for net in sides)
+            for name, values in expected.items():
+                largest = np.linalg.norm(values)
+                assert np.linalg.norm(got[name] - values) <= off * largest + 1e-3, (precision, name)
 
 
 def test_given_statistics_and_dropout():

@@ -11,6 +11,7 @@ from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
+from clgraft import core
 from tests.mxnet_ops.operator_checks import assert_close, evaluate, random
 
 sym = mx.sym
@@ -442,3 +443,59 @@ def test_saved_values_on_a_device_with_memory_of_its_own(no_passes, staged, rng)
     found = [evaluate(each, arrays, [], auxiliary=states) for each in (one, joined)]
     assert staged.counters()["bytes_to_device"] > 0
     compare(*found)
+
+
+# largest error of outputs and gradients, relative to the norm of each: of a few layers and of kinks
+OF_TYPES = {"float16": 0.05, "bfloat16": 0.3}
+
+
+@pytest.mark.parametrize("precision", sorted(OF_TYPES))
+def test_a_precision_changes_types_inside_alone(precision, rng):
+    """Arrays, names and files are those of float32; values that backward reads are kept in 16 bits."""
+    symbol = with_loss(dropout=False)
+    swapped, report = ops.swap_symbol(symbol, regions=True, precision=precision)
+    assert f"regions in {precision}" in str(report)
+    assert [node["attrs"]["precision"] for node in region_nodes(swapped)] == [precision]
+    arrays, states = arrays_of(symbol, rng, data=DATA, softmax_label=LABEL)
+    wide = ops.swap_symbol(symbol, regions=True)[0]
+    for train in (True, False):
+        exact, found = (evaluate(each, arrays, [], auxiliary=states, train=train) for each in (wide, swapped))
+        pairs = [
+            *zip(exact.outputs, found.outputs),
+            *((exact.gradients[n], found.gradients[n]) for n in exact.gradients),
+        ]
+        largest = max(np.linalg.norm(a) for a, _ in pairs)
+        for a, b in pairs:
+            assert b.dtype == np.float32
+            assert np.linalg.norm(a - b) <= OF_TYPES[precision] * np.linalg.norm(a) + 1e-2 * largest
+    with pytest.raises(core.ProblemError, match="without regions"):
+        ops.swap_symbol(symbol, precision=precision)
+
+
+@pytest.mark.parametrize("precision", sorted(OF_TYPES))
+def test_symbols_of_amp_become_regions_of_its_type(precision):
+    from mxnet.contrib import amp
+
+    symbol = small(dropout=False)
+    converted = amp.convert_symbol(symbol, target_dtype=precision)
+    swapped, _ = ops.swap_symbol(converted, regions=True)
+    assert [node["attrs"].get("precision") for node in region_nodes(swapped)] == [precision]
+    assert swapped.list_arguments() == converted.list_arguments()
+    assert swapped.list_outputs() == converted.list_outputs()
+
+
+def test_the_scaler_of_amp_sees_infinite_gradients_of_regions():
+    from mxnet.contrib.amp.loss_scaler import LossScaler
+
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Conv2D(4, 3), gluon.nn.Activation("relu"), gluon.nn.Dense(3))
+    net.initialize(mx.init.Xavier())
+    ops.swap_block(net, precision="float16")
+    net.hybridize()
+    x, found = mx.nd.ones((2, 3, 6, 6)), []
+    for scale in (1.0, 2.0**30):
+        with mx.autograd.record():
+            loss = net(x).sum() * scale
+        loss.backward()
+        found.append(LossScaler().has_overflow(list(net.collect_params().values())))
+    assert found == [False, True]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from clgraft.core import settings
 from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph.passes.argmax import keep_argmax
+from clgraft.core.graph.passes.autocast import mix_types
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
@@ -46,6 +47,8 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
 # memory is short, and launches that run once because they only prepare constants
 PLANNED = ("parts", "views", "recompute", "prepare")
 NAMES = (*PASSES, *FITTING, *PLANNED)
+# these run before the types are mixed, so that weights are folded in float32; that is no pass which can be switched off
+IN_ONE_TYPE, MIXED = ("dead", "duplicates", "fold"), "types"
 
 __all__ = [
     "FITTING",
@@ -61,6 +64,7 @@ __all__ = [
     "join_norms",
     "join_separable",
     "keep_argmax",
+    "mix_types",
     "optimise",
     "read_results",
     "recompute",
@@ -102,6 +106,7 @@ def optimise(
     fits: Fits | None = None,
     counts: dict[str, int] | None = None,
     constants: Collection[str] | None = None,
+    mixed: str | None = None,
 ) -> Some:
     """Return the graph after all passes that are switched on, but for those of the memory plan.
 
@@ -116,9 +121,16 @@ def optimise(
         Gets the number of problems that each pass joined to others or dropped.
     constants : collection of str, optional
         Inputs that never change; by default nothing is known about that.
+    mixed : str, optional
+        The type of 16 bits that products have (see `mix_types`).
     """
-    for name in switched_on(switches):
+    names = switched_on(switches)
+    first = [name for name in names if name in IN_ONE_TYPE]
+    for name in (*first, MIXED, *names[len(first) :]):
         before = graph
+        if name == MIXED:
+            graph = graph if mixed is None else mix_types(graph, mixed)
+            continue
         if name == "fold":
             graph = fold_batch_norms(graph, constants, fits)
         elif name in PASSES:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from clgraft.core.graph.structure import Node, Number, Some, Structure
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import CONSTANTS, FUNCTIONS, TESTS, TYPES
+from clgraft.core.problem import SMALL
 
 WORD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)")
 INPUT = re.compile(r"x\d+")
@@ -67,9 +68,12 @@ def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
 
     Nodes between the two may make changes to states: one that the first node reads keeps them apart.
     """
-    if not (_plain(first) and _plain(second)) or first.problem.dtype != second.problem.dtype:
+    if not (_plain(first) and _plain(second)):
         return None
     one, two = first.problem, second.problem
+    dtype = _dtype(one, two)
+    if dtype is None:
+        return None
     if any(reduction is not None for reduction in one.reductions) or one.assignments.outputs != 1:
         return None
     value = first.writes[0]
@@ -81,6 +85,7 @@ def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
     texts: list[str] = []
     names: list[str] = []
     inputs: list[tuple[int, ...]] = []
+    types: list[str] = []
     scalars: dict[str, Number] = {}
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     for number, (node, own) in enumerate(zip((first, second), shapes)):
@@ -92,6 +97,7 @@ def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
             if (name, shape) not in places:
                 places[name, shape] = len(inputs)
                 inputs.append(shape)
+                types.append(node.problem.type_of(f"x{i}"))
                 names.append(name)
             meaning[f"x{i}"] = f"x{places[name, shape]}"
         for name, given in zip(node.problem.scalars(), node.scalars):
@@ -103,8 +109,27 @@ def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
     if len(inputs) + two.assignments.outputs > MOST_ARGUMENTS or len(text) > MOST_CHARACTERS:
         return None
     reductions = two.reductions if shapes[1] == list(two.inputs) else ()
-    problem = PointwiseProblem(tuple(inputs), text, reductions, tuple(scalars), dtype=two.dtype)
+    wide = [f"x{i}" for i, own in enumerate(types) if own != dtype]
+    wide += [f"y{i}" for i in range(two.assignments.outputs) if two.type_of(f"y{i}") != dtype]
+    alone = len(wide) == len(inputs) + two.assignments.outputs
+    problem = PointwiseProblem(
+        tuple(inputs),
+        text,
+        reductions,
+        tuple(scalars),
+        dtype="float32" if alone else dtype,
+        float32_arguments=() if alone else tuple(wide),
+    )
     return Node(problem, (*names, *second.arguments[len(two.inputs) :]), tuple(scalars.values()))
+
+
+def _dtype(one: PointwiseProblem, two: PointwiseProblem) -> str | None:
+    """Return the dtype of two problems as one, whose arguments may also be float32; None if there is none."""
+    found = {one.dtype, two.dtype}
+    small = found & set(SMALL)
+    if len(found) == 2 and len(small) == 1 and "float32" in found:
+        return small.pop()
+    return one.dtype if len(found) == 1 else None
 
 
 def _shapes(one: PointwiseProblem, two: PointwiseProblem, places: list[int]) -> list[list[tuple[int, ...]]] | None:

@@ -31,5 +31,7 @@ def read_results(graph: Some) -> Some:
 
 
 def _is_rectifier(node: Node) -> bool:
-    limited = isinstance(node.problem, PointwiseProblem) and len(node.problem.inputs) == 1
-    return activation_of(node) == "relu" or (limited and LIMITED.fullmatch(node.problem.expression) is not None)
+    problem = node.problem
+    if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1 or problem.float32_arguments:
+        return False
+    return activation_of(node) == "relu" or LIMITED.fullmatch(problem.expression) is not None

@@ -101,7 +101,7 @@ def activation_of(node: Node) -> str | None:
     problem = node.problem
     if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1 or problem.alpha or problem.beta:
         return None
-    if any(problem.reductions) or problem.assignments.outputs != 1:
+    if any(problem.reductions) or problem.assignments.outputs != 1 or problem.float32_arguments:
         return None
     for name, following in ACTIVATIONS.items():
         if following.scalars != problem.parameters:

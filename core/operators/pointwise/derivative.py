@@ -391,7 +391,7 @@ class _Differentiator:
         top = self._load(extremum, shape)
         same = f"{value} == {top}"
         if value not in self.tape.inputs.values():  # computed twice, and rounded when it was stored
-            same += f" || fabs({value} - {top}) <= {SAME[self.problem.dtype]!r} * fabs({top})"
+            same += f" || fabs({value} - {top}) <= {SAME[self._type_of(extremum)]!r} * fabs({top})"
         return self.tape.assign(f"{same} ? {dy} : 0", "d")
 
     def _gradient(self, results: Mapping[str, tuple[str, Any]]) -> Gradient:
@@ -409,11 +409,24 @@ class _Differentiator:
             expression=" ".join(loads + body + stores),
             reductions=tuple(reduction for _, reduction in results.values()),
             parameters=tuple(name for name in self.problem.parameters if name in read),
-            dtype=self.problem.dtype,
         )
         arguments = {f"x{i}": symbol for i, symbol in enumerate(symbols)}
         arguments.update({f"y{i}": symbol for i, symbol in enumerate(texts)})
-        return Gradient.of(problem, arguments)
+        return Gradient.of(self._typed(problem, arguments), arguments)
+
+    def _type_of(self, symbol: str) -> str:
+        """Return the dtype of a value, or of its gradient; what passes between two steps is float32 in mixed types."""
+        if symbol.startswith("_"):
+            return "float32" if self.problem.float32_arguments else str(self.problem.dtype)
+        return str(self.problem.type_of(symbol[1:] if symbol.startswith("d") else symbol))
+
+    def _typed(self, problem: Any, symbols: Mapping[str, str]) -> Any:
+        """Return a gradient problem whose arguments have the dtypes of what they stand for."""
+        dtype = self.problem.dtype
+        wide = tuple(name for name, symbol in symbols.items() if self._type_of(symbol) != dtype)
+        if len(wide) == len(symbols):
+            return replace(problem, dtype="float32")
+        return replace(problem, dtype=dtype, float32_arguments=wide)
 
     def _spanning(self, symbols: list[str]) -> list[str]:
         """Return symbols and, if they do not span the common shape, inputs for the shape's sake alone."""
@@ -435,9 +448,9 @@ class _Differentiator:
             inputs=(shape,),
             expression=f"y0 = x0 * ({beta});",
             parameters=tuple(p for p in self.problem.parameters if p in IDENTIFIER.findall(beta)),
-            dtype=self.problem.dtype,
         )
-        return Gradient.of(problem, {"x0": name, "y0": name})
+        symbols = {"x0": name, "y0": name}
+        return Gradient.of(self._typed(problem, symbols), symbols)
 
 
 def _summed(shape: tuple[int, ...], common: tuple[int, ...]) -> Any:

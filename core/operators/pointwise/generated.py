@@ -19,11 +19,17 @@ def plan(problem: PointwiseProblem, planner: Planner) -> Launches:
         if any(argument.size for argument in problem.arguments() if argument.name == f"y{number}"):
             groups.setdefault(axes, []).append(number)
     common = problem.common_shape
-    inputs = {i: Operand(Buffer(f"x{i}"), broadcast_strides(shape, common)) for i, shape in enumerate(problem.inputs)}
+    inputs = {
+        i: Operand(Buffer(f"x{i}"), broadcast_strides(shape, common), _kind(problem, f"x{i}"))
+        for i, shape in enumerate(problem.inputs)
+    }
     launches: list[Launch] = []
     workspace = 0
     for axes in sorted(groups, key=lambda axes: (not axes, axes)):
-        outputs = {n: Result(Buffer(f"y{n}"), f"y{n}", problem.fold(n) if axes else None) for n in groups[axes]}
+        outputs = {
+            n: Result(Buffer(f"y{n}"), f"y{n}", problem.fold(n) if axes else None, _kind(problem, f"y{n}"))
+            for n in groups[axes]
+        }
         loop = Loop(
             shape=common,
             assignments=problem.assignments,
@@ -39,3 +45,8 @@ def plan(problem: PointwiseProblem, planner: Planner) -> Launches:
         launches += part.items
         workspace = max(workspace, part.workspace_bytes)
     return Launches(tuple(launches), workspace)
+
+
+def _kind(problem: PointwiseProblem, name: str) -> str:
+    """Return how an argument lies in memory: as all do, or as the numbers that are computed with."""
+    return "stored" if problem.type_of(name) == problem.dtype else "real"

@@ -20,7 +20,8 @@ class Operand:
     strides : tuple of int
         Elements per step of each axis of the loop; 0 where the input is broadcast.
     kind : str
-        ``stored`` (the problem's dtype) or ``real`` (the arithmetic type: parts of the workspace).
+        ``stored`` (the problem's dtype) or ``real`` (the arithmetic type: parts of the workspace, and arguments of
+        float32 where the dtype has 16 bits).
     """
 
     binding: Any

@@ -27,7 +27,16 @@ from clgraft.core.operators.pointwise.loop import Fold
 from clgraft.core.operators.pointwise.reduction import Reduction, expect, read_fold, settled
 from clgraft.core.operators.pointwise.reference import evaluate
 from clgraft.core.operators.pointwise.samples import intervals
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, Argument, Gradient, Problem, reads_as_number, sample_argument
+from clgraft.core.problem import (
+    DTYPE_WORDS,
+    DTYPES,
+    SMALL,
+    Argument,
+    Gradient,
+    Problem,
+    reads_as_number,
+    sample_argument,
+)
 from clgraft.core.problem.text import dtype_word
 
 NUMBERED = re.compile(r"[xy]\d+")
@@ -35,7 +44,7 @@ WORD = re.compile(r"((?:[^\s{]|\{[^}]*\})+)(?:\s+|$)")
 SHAPE = r"\[([\d, ]*)\]"
 INPUT_WORD = re.compile(r"x(\d+)" + SHAPE)
 OUTPUT_WORD = re.compile(r"y(\d+)(?:" + SHAPE + r")?(?:=([a-z]+)(?:\{([^}]*)\}\{([^}]*)\})?(?:\[([-\d, ]*)\])?)?")
-LABELLED = re.compile(r"(scalars|alpha|beta)\{([^}]*)\}")
+LABELLED = re.compile(r"(scalars|alpha|beta|f32)\{([^}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class PointwiseProblem(Problem):
         Expressions of scalars: y = alpha * value + beta * y. With a `beta` the outputs are ``inout``.
     dtype : str
         ``float32``, ``float16`` or ``bfloat16`` (storage), or ``float64``.
+    float32_arguments : tuple of str
+        With 16 bits: names of inputs and outputs that are float32 all the same, such as ``("x1", "y0")``.
 
     Notes
     -----
@@ -73,6 +84,7 @@ class PointwiseProblem(Problem):
         "x0[5,33] x1[33] : y0 = x0 * x1",
         "x0[2,3,5,7] x1[2,3,5,7] : y0 = x0 + x1",
         "x0[3,5,9,13] y0=sum[0,2,3] y1=max[1] : y0 = x0; y1 = tanh(x0)",
+        "f16 x0[5,33] x1[33] f32{x1,y1} : y0 = x0 * x1; y1 = x0 + x1",
     )
 
     inputs: tuple[tuple[int, ...], ...]
@@ -82,6 +94,7 @@ class PointwiseProblem(Problem):
     alpha: str = ""
     beta: str = ""
     dtype: str = "float32"
+    float32_arguments: tuple[str, ...] = ()
 
     @classmethod
     def sum_of(cls, shape: Sequence[int], count: int, dtype: str) -> PointwiseProblem:
@@ -120,6 +133,12 @@ class PointwiseProblem(Problem):
         )
         filled = tuple(settled(r, common, i) for i, r in enumerate(self.reductions))
         put("reductions", filled + (None,) * (outputs - len(filled)))
+        names = [*(f"x{i}" for i in range(len(self.inputs))), *(f"y{i}" for i in range(outputs))]
+        unknown = [name for name in self.float32_arguments if name not in names]
+        expect(not unknown, f"float32 arguments {unknown}", f"some of {names}")
+        put("float32_arguments", tuple(name for name in names if name in self.float32_arguments))
+        good = self.dtype in SMALL or not self.float32_arguments
+        expect(good, f"float32 arguments with {self.dtype}", f"one of {SMALL} with them")
         self.factor("alpha")
         self.factor("beta")
 
@@ -149,11 +168,16 @@ class PointwiseProblem(Problem):
         reduction = self.reductions[output]
         return self.common_shape if reduction is None else reduction.shape or ()
 
+    def type_of(self, name: str) -> str:
+        """Return the dtype of an argument."""
+        return "float32" if name in self.float32_arguments else self.dtype
+
     def arguments(self) -> tuple[Argument, ...]:
-        inputs = tuple(Argument(f"x{i}", "in", shape, self.dtype) for i, shape in enumerate(self.inputs))
+        shapes = {f"x{i}": shape for i, shape in enumerate(self.inputs)}
+        inputs = tuple(Argument(name, "in", shape, self.type_of(name)) for name, shape in shapes.items())
         role = "inout" if self.beta else "out"
-        outputs = range(self.assignments.outputs)
-        return inputs + tuple(Argument(f"y{i}", role, self.output_shape(i), self.dtype) for i in outputs)
+        shapes = {f"y{i}": self.output_shape(i) for i in range(self.assignments.outputs)}
+        return inputs + tuple(Argument(name, role, shape, self.type_of(name)) for name, shape in shapes.items())
 
     def scalars(self) -> tuple[str, ...]:
         return self.parameters
@@ -214,7 +238,8 @@ class PointwiseProblem(Problem):
                 words.append(
                     f"y{i}[{_listed(reduction.shape or ())}]={reduction.operator}{given}[{_listed(reduction.axes)}]"
                 )
-        for name, text in (("scalars", ",".join(self.parameters)), ("alpha", self.alpha), ("beta", self.beta)):
+        labelled = {"scalars": ",".join(self.parameters), "alpha": self.alpha, "beta": self.beta}
+        for name, text in {**labelled, "f32": ",".join(self.float32_arguments)}.items():
             if text:
                 words.append(f"{name}{{{text}}}")
         return " ".join((*words, ":", self.expression))
@@ -224,7 +249,7 @@ class PointwiseProblem(Problem):
         dtype = "float32"
         inputs: dict[int, tuple[int, ...]] = {}
         reductions: dict[int, Reduction] = {}
-        labelled = {"scalars": "", "alpha": "", "beta": ""}
+        labelled = {"scalars": "", "alpha": "", "beta": "", "f32": ""}
         at, text, word = 0, text.strip(), ""
         while at < len(text):
             found = WORD.match(text, at)
@@ -254,15 +279,20 @@ class PointwiseProblem(Problem):
             inputs=tuple(inputs[i] for i in range(len(inputs))),
             expression=text[at:],
             reductions=tuple(reductions.get(i) for i in range(wanted)),
-            parameters=tuple(name.strip() for name in labelled["scalars"].split(",") if name.strip()),
+            parameters=_words(labelled["scalars"]),
             alpha=labelled["alpha"],
             beta=labelled["beta"],
             dtype=dtype,
+            float32_arguments=_words(labelled["f32"]),
         )
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ",".join(str(n) for n in numbers)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.errors import hint
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
@@ -55,6 +57,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="batch sizes instead of the sets' own; of nets (default: 8)",
     )
     bench.add_argument(
+        "--precision",
+        choices=settings.PRECISIONS,
+        help="as CLGRAFT_PRECISION: with float16 and bfloat16 graphs, regions and models compute products in 16 bits",
+    )
+    bench.add_argument(
         "--seconds", type=arguments.seconds, default=1.0, metavar="S", help="for each row (default: 1; nets 20 times)"
     )
     bench.add_argument(
@@ -92,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
     """Measure, or read what was measured, and write what was asked for."""
     from clgraft.plugins.command_line.bench import plots, threads
 
+    if options.precision:
+        os.environ[settings.PRECISION.name] = options.precision
     if options.earlier:
         runs = [Results.read(path) for path in options.earlier]
         for one in runs:

@@ -87,7 +87,7 @@ def test_parameters_are_found_next_to_a_symbol(net, tmp_path) -> None:
         (("net.h5",), "expected a model: an ONNX model's .onnx"),
         (("none-symbol.json",), "No such file"),
         (("x.onnx", "x.params"), "expected none: the model has them"),
-        (("x.onnx", None, None, "float16"), "expected none: the model says it"),
+        (("x.onnx", None, None, "float64"), "expected one that is mixed with float32"),
         (("x.json", None, None, "int8"), "got precision 'int8', expected one of"),
     ],
 )

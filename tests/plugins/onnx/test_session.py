@@ -309,3 +309,14 @@ def test_adaptive_max_pooling_of_our_own_domain(size: tuple[int, ...], sizes: tu
     proto.graph.node[0].CopyFrom(pool)
     with pytest.raises(UnsupportedError, match=r"ai\.clgraft\.Relu"):
         Session(proto)
+
+
+def test_a_precision_leaves_inputs_and_outputs() -> None:
+    for precision, off in (("float16", 5e-3), ("bfloat16", 4e-2)):
+        session = Session(small_net(), precision=precision)
+        (y,) = session.run({"x": image(3)}).values()
+        (exact,) = expected(small_net(), {"x": image(3)})
+        assert y.dtype == np.float32 and np.linalg.norm(y - exact) <= off * np.linalg.norm(exact)
+        word = {"float16": " f16 ", "bfloat16": " bf16 "}[precision]
+        texts = [text for text, _ in session.report({"x": (3, 3, 16, 16)}).algorithms]
+        assert all(word in text for text in texts if "conv" in text or "dense" in text)

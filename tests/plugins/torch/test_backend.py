@@ -300,3 +300,33 @@ def test_regions_keep_a_limited_number_of_shapes(monkeypatch):
         x = torch.randn(size, 7)
         assert np.allclose(compiled(x), torch.tanh(x) * 2, atol=1e-6)
     assert regions and all(len(region._programs) <= 2 for region in regions)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_precision_leaves_parameters_and_results(precision):
+    """In training PyTorch's autocast has traced the model, and GradScaler finds infinite gradients."""
+    torch.manual_seed(0)
+    net, x = small_net(), torch.randn(4, 3, 8, 8)
+    exact = copy.deepcopy(net).double()
+    compiled = torch.compile(net, backend="clgraft", options={"precision": precision})
+    off = {"float16": 2e-2, "bfloat16": 0.15}[precision]
+    y, expected = compiled(x), exact(x.double())
+    y.square().sum().backward()
+    expected.square().sum().backward()
+    assert y.dtype is torch.float32 and difference(y, expected) < off
+    assert all(parameter.grad.dtype is torch.float32 for parameter in net.parameters())
+    assert difference(net[-1].weight.grad, exact[-1].weight.grad) < 2 * off
+    net.eval(), exact.eval()
+    with torch.no_grad():
+        assert difference(compiled(x), exact(x.double())) < off
+    if precision == "float16":
+        optimizer, scaler = torch.optim.SGD(net.parameters(), 0.1), torch.amp.GradScaler("cpu", init_scale=2.0**30)
+        before = net[0].weight.detach().clone()
+        net.train()
+        optimizer.zero_grad()
+        scaler.scale(compiled(x).square().sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(net[0].weight, before) and scaler.get_scale() == 2.0**29
+    with pytest.raises(Exception, match="got 'half', expected one of"):
+        torch.compile(net, backend="clgraft", options={"precision": "half"})(x)
