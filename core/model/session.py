@@ -249,6 +249,8 @@ class NetSession(Session):
         As `clgraft.core.context` takes it; by default ``CLGRAFT_DEVICE`` or the best device.
     passes : str, optional
         Switches of passes of the graph, such as ``-fold``.
+    store : Store, optional
+        Parameters that change, in place of the net's own.
 
     Notes
     -----
@@ -256,13 +258,15 @@ class NetSession(Session):
     the one before; graphs for the `MOST_PROGRAMS` sets of shapes that were used last are kept.
     """
 
-    def __init__(self, net: Net, device: str | None = None, passes: str | None = None) -> None:
+    def __init__(
+        self, net: Net, device: str | None = None, passes: str | None = None, store: Store | None = None
+    ) -> None:
         super().__init__()
         self.kind = net.kind
         self._net, self._context, self._passes = net, context(device), passes
         self._programs: OrderedDict[Any, _Program] = OrderedDict()
         self._arrays: dict[str, np.ndarray] = {}  # parameters as graphs read them; all programs share them
-        self._store: Store | None = None  # the parameters since there is a trainer
+        self._store = store  # the parameters since there is a trainer
         if all(port.sizes is not None for port in self.inputs):  # so that what does not fit is refused now
             self._program(self.shapes())
 

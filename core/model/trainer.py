@@ -43,6 +43,8 @@ class Step:
     keys : tuple of str
     shown : mapping of str to str
         What a step returns, by its names, with the graph's.
+    losses : mapping of str to float
+        As of `LoweredTraining`.
     """
 
     compiled: CompiledGraph
@@ -50,6 +52,7 @@ class Step:
     states: Mapping[str, tuple[str, str]]
     keys: tuple[str, ...]
     shown: Mapping[str, str]
+    losses: Mapping[str, float]
 
 
 PARAMETER, SUM = "parameter", "sum"
@@ -186,7 +189,7 @@ class Trainer:
         if not found:
             self._context.finish()
         self.outputs = {name: found[inside] for name, inside in program.shown.items() if inside in found}
-        return float(sum(float(np.sum(self.outputs[name])) for name in self._losses(program)))
+        return sum(weight * float(np.sum(self.outputs[name])) for name, weight in program.losses.items())
 
     _adding = False
 
@@ -285,9 +288,6 @@ class Trainer:
         words = (self.seed % WORD, self.seed // WORD % WORD, number, self._draws % WORD)
         return np.array(words[:KEY_WORDS], np.uint32).view(np.int32)
 
-    def _losses(self, program: Step) -> list[str]:
-        return [name for name in program.shown if name == LOSS or name.startswith(f"{LOSS}:")] or list(program.shown)
-
     def _program(self, shapes: Mapping[str, tuple[int, ...]], update: bool, added: bool) -> Step:
         names = self.optimizer.names, self.optimizer.kind, tuple(self.factors.items())
         key = (tuple(sorted(shapes.items())), update, added, names)
@@ -345,6 +345,7 @@ class Trainer:
             of_states,
             tuple(tensor.name for tensor in lowered.keys),
             {name: tensor.name for name, tensor in shown.items()},
+            lowered.losses if self._loss is None else {LOSS: 1.0},
         )
 
     def _heads(

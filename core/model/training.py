@@ -29,7 +29,9 @@ class LoweredTraining(LoweredNet):
     heads : tuple of Tensor
         What is differentiated, each with gradients of one coming in: the net's own losses.
     shown : mapping of str to Tensor
-        What a step returns by names, such as ``loss``; of these no gradient is taken.
+        What a step returns by names, such as ``loss``.
+    losses : mapping of str to float
+        Those of `shown` whose sums, times these weights, are the loss.
     keys : tuple of Tensor
         Keys of random numbers, inputs of the graph: each step has others.
 
@@ -40,6 +42,7 @@ class LoweredTraining(LoweredNet):
 
     heads: tuple[Tensor, ...] = ()
     shown: Mapping[str, Tensor] = field(default_factory=dict)
+    losses: Mapping[str, float] = field(default_factory=dict)
     keys: tuple[Tensor, ...] = ()
 
 

@@ -359,7 +359,8 @@ class _Lowering:
             named[names(number)[output]] = self._value((number, output), "the heads")
         inside = {given.inside: given.name for given in self._given.values() if not given.is_input}
         heads, shown = self._losses() if self._build.training else ((), {})
-        return LoweredTraining(self._build, inputs, inside, named, heads, shown, tuple(self._keys))
+        weights = dict.fromkeys(shown, 1.0)
+        return LoweredTraining(self._build, inputs, inside, named, heads, shown, weights, tuple(self._keys))
 
     def _losses(self) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """Return the net's heads that are losses with gradients of their own, and the values of these losses."""
