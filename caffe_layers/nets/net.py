@@ -87,6 +87,8 @@ class CaffeNet:
         The layers that read data.
     live : bool
         Whether parameters may change while a graph is used.
+    loss_weights : dict of str to float
+        Once it was lowered: tops that are part of the loss, and their weights.
     parameters : mapping of str to numpy.ndarray
         ``conv1[0]`` is the first blob of the layer ``conv1``.
 
@@ -112,6 +114,7 @@ class CaffeNet:
     ) -> None:
         self.net, self.phase, self.whole, self._rng = net, phase, whole, rng
         self.live = whole
+        self.loss_weights: dict[str, float] = {}
         layers = [layer for layer in net.layer if _is_in(layer, net.state, phase)]
         data = DATA if whole else (INPUT,)
         self.data_layers = [layer for layer in layers if layer.type in data]
@@ -168,6 +171,11 @@ class CaffeNet:
                 spec = layer.param[place] if place < len(layer.param) else None
                 found.setdefault(name, (1.0, 1.0) if spec is None else (spec.lr_mult, spec.decay_mult))
         return found
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """All parameters in the order of the layers, as Caffe has them."""
+        return tuple(dict.fromkeys(name for names in self._names for name in names))
 
     def weights(self, parameters: Mapping[str, np.ndarray] | None = None) -> list[LayerWeights]:
         """Return the parameters by layers, as files have them: the net's own, or others by the same names."""
@@ -303,7 +311,7 @@ class _Lowering:
         tops = made.build(build, bottoms, learned, self._key if net.phase == TRAIN else None)
         for top, name, weight in zip(tops, layer.top, made.loss_weights()):
             if weight and net.whole:
-                self._weights[name] = weight
+                self._weights[name] = net.loss_weights[name] = weight
                 self._heads.append(top if made.is_loss else summed(build, top, weight))
         return tops
 

@@ -56,6 +56,8 @@ class Step:
 
 
 PARAMETER, SUM = "parameter", "sum"
+# what becomes of gradients: parameters change by them, or by them and the sum so far; they are added to it; or none are
+UPDATE, UPDATE_SUM, ADD, LOOK = "update", "update_sum", "add", "look"
 
 
 class Trainer:
@@ -138,6 +140,7 @@ class Trainer:
             self.factors.pop(name, None)
         self.factors = {name: pair for name, pair in self.factors.items() if pair[0]}
         self._memory, self._store = Memory(context), store
+        self._adding = False  # whether there are sums of gradients
         self._histories: dict[tuple[str, str], Any] = {}
         self._programs: OrderedDict[Any, Step] = OrderedDict()
         self.outputs: dict[str, np.ndarray] = {}
@@ -172,26 +175,33 @@ class Trainer:
         """
         if lr is not None:
             self.lr = lr
+        if not update:
+            self._adding = True
+            return self._run(arrays, ADD)
+        mode = UPDATE_SUM if self._adding else UPDATE
+        self._adding = False
+        self.steps += 1
+        return self._run(arrays, mode)
+
+    def loss(self, arrays: Mapping[str, Any]) -> float:
+        """Return the sum of the losses as a step computes it, and change no parameter but moving averages."""
+        return self._run(arrays, LOOK)
+
+    def _run(self, arrays: Mapping[str, Any], mode: str) -> float:
         given = self._given(arrays)
-        added = bool(update and self._adding)
-        program = self._program({name: array.shape for name, array in given.items()}, update, added or not update)
-        self._adding = not update
+        program = self._program({name: array.shape for name, array in given.items()}, mode)
         values: dict[str, Any] = {inside: given[name] for name, inside in program.inputs.items()}
         for name, (kind, parameter) in program.states.items():
             values[name] = self._state(kind, parameter)
         for number, name in enumerate(program.keys):
             values[name] = self._key(number)
         self._draws += 1
-        if update:
-            self.steps += 1
-        scalars = self.optimizer.scalars(max(1, self.steps), self.lr) if update else {}
+        scalars = self.optimizer.scalars(self.steps, self.lr) if mode in (UPDATE, UPDATE_SUM) else {}
         found = program.compiled.run(values, scalars)
         if not found:
             self._context.finish()
         self.outputs = {name: found[inside] for name, inside in program.shown.items() if inside in found}
         return sum(weight * float(np.sum(self.outputs[name])) for name, weight in program.losses.items())
-
-    _adding = False
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -247,11 +257,11 @@ class Trainer:
 
     def graph(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
         """Return the graph of a step for some shapes of the inputs."""
-        return self._program(shapes, True, False).compiled.graph
+        return self._program(shapes, UPDATE).compiled.graph
 
     def report(self, shapes: Mapping[str, tuple[int, ...]]) -> Report:
         """Return what a step for some shapes of the inputs needs, with its problems after the passes."""
-        return self._program(shapes, True, False).compiled.report()
+        return self._program(shapes, UPDATE).compiled.report()
 
     # what it is made of
 
@@ -288,18 +298,18 @@ class Trainer:
         words = (self.seed % WORD, self.seed // WORD % WORD, number, self._draws % WORD)
         return np.array(words[:KEY_WORDS], np.uint32).view(np.int32)
 
-    def _program(self, shapes: Mapping[str, tuple[int, ...]], update: bool, added: bool) -> Step:
+    def _program(self, shapes: Mapping[str, tuple[int, ...]], mode: str) -> Step:
         names = self.optimizer.names, self.optimizer.kind, tuple(self.factors.items())
-        key = (tuple(sorted(shapes.items())), update, added, names)
+        key = (tuple(sorted(shapes.items())), mode, names)
         if key not in self._programs:
-            self._programs[key] = self._built(shapes, update, added)
+            self._programs[key] = self._built(shapes, mode)
             if len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(key)
         return self._programs[key]
 
-    def _built(self, shapes: Mapping[str, tuple[int, ...]], update: bool, added: bool) -> Step:
-        """Return the step for some shapes: forward, backward, and what becomes of the gradients."""
+    def _built(self, shapes: Mapping[str, tuple[int, ...]], mode: str) -> Step:
+        """Return the step for some shapes: forward, backward, and what becomes of the gradients: a mode."""
         own = {port.name for port in self._net.inputs}
         lowered = self._net.lower({name: shape for name, shape in shapes.items() if name in own})
         build, inputs = lowered.build, dict(lowered.inputs)
@@ -308,7 +318,7 @@ class Trainer:
                 inputs[port.name] = build.input(f"label{len(inputs)}", shapes[port.name], port.dtype)
         heads, shown = self._heads(lowered, inputs)
         inside = {name: value for value, name in lowered.parameters.items()}
-        learned = [name for name in self.factors if name in inside]
+        learned = [name for name in self.factors if name in inside and mode != LOOK]
         for tensor in shown.values():
             if tensor.name not in {head.name for head in heads}:
                 build.without_gradient(tensor)
@@ -318,7 +328,8 @@ class Trainer:
         states = {value.name for value in whole.states}
         incoming = {value.name: np.ones(value.shape, value.dtype) for value in passes.incoming.values()}
         values = {value.name: value for value in whole.inputs}
-        moved = {inside[name] for name in learned}
+        kept = {inside[name] for name in self.factors if name in inside}  # they change from step to step
+        moved = kept if mode != LOOK else set()
         graph = replace(
             whole,
             nodes=(*passes.forward, *passes.backward),
@@ -329,12 +340,14 @@ class Trainer:
             states=(*whole.states, *(values[name] for name in sorted(moved, key=list(values).index))),
         )
         of_states = {name: (PARAMETER, lowered.parameters[name]) for name in (*states, *moved)}
-        graph, more = self._updated(graph, learned, inside, passes.found, update, added)
-        of_states.update(more)
+        if mode != LOOK:
+            graph, more = self._updated(graph, learned, inside, passes.found, mode)
+            of_states.update(more)
         constants = {**build.constants, **incoming}
+        changing = {} if moved else {value: lowered.parameters[value] for value in sorted(kept)}
         for value, name in lowered.parameters.items():
-            if value not in of_states:
-                constants[value] = self._net.array(name)
+            if value not in of_states and value not in changing:
+                constants[value] = self._store.elements(name)
         known = {value.name for value in graph.inputs}
         compiled = self._context.compile(
             graph, self._passes, {name: array for name, array in constants.items() if name in known}
@@ -342,7 +355,7 @@ class Trainer:
         return Step(
             compiled,
             {name: tensor.name for name, tensor in inputs.items()},
-            of_states,
+            {**of_states, **{value: (PARAMETER, name) for value, name in changing.items()}},
             tuple(tensor.name for tensor in lowered.keys),
             {name: tensor.name for name, tensor in shown.items()},
             lowered.losses if self._loss is None else {LOSS: 1.0},
@@ -366,8 +379,7 @@ class Trainer:
         learned: list[str],
         inside: Mapping[str, str],
         found: Mapping[str, str],
-        update: bool,
-        added: bool,
+        mode: str,
     ) -> tuple[Graph, dict[str, tuple[str, str]]]:
         """Return a graph with what becomes of the gradients, and what its new states are."""
         builder = GraphBuilder(graph, "u")
@@ -388,9 +400,9 @@ class Trainer:
             states[tensor.name] = (kind, name)
             return tensor
 
-        if added:
+        if mode in (ADD, UPDATE_SUM):
             sums = {name: state(SUM, name) for name in names}
-            if not update:
+            if mode == ADD:
                 for name in names:
                     build.update("y0 = x1 + x0;", [gradients[name]], [sums[name]])
                 return builder.graph(*graph.outputs), states
