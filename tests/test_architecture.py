@@ -100,6 +100,8 @@ ALLOWED = {
         *("core", "caffe_layers.", "caffe_layers.hosted", "caffe_layers.layers", "caffe_layers.prototxt"),
         *("caffe_layers.regions", "caffe_layers.swap"),
     },
+    "caffe_layers.data": {"core", "caffe_layers.nets", "caffe_layers.prototxt"},
+    "caffe_layers.solver": {"core", "caffe_layers.data", "caffe_layers.nets", "caffe_layers.prototxt"},
     "caffe_layers.library": {"core", "caffe_layers.", "caffe_layers.hosted"},
     "caffe_layers.native": {"core", "caffe_layers.library"},
     "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},
