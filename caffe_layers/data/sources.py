@@ -175,13 +175,14 @@ def _decoded(data: bytes, layer: Any, color: bool | None, size: tuple[int, int] 
     library("PIL", "pillow", layer)
     from PIL import Image
 
+    image: Any
     try:
         image = Image.open(io.BytesIO(data))
         if color is None:
             color = image.mode not in ("1", "L", "I;16")
         image = image.convert("RGB" if color else "L")
         if size is not None:
-            image = image.resize(size, Image.BILINEAR)
+            image = image.resize(size, Image.Resampling.BILINEAR)
     except OSError as error:
         raise ModelError(f"[data] got an image of layer {layer.name!r} that cannot be read: {error}") from None
     pixels = np.asarray(image)

@@ -65,10 +65,6 @@ class Loss(BuiltLayer):
         """Return whether the loss is divided by a number that the labels decide."""
         return bool(self.normalization == "VALID" and self.ignores)
 
-    def divided(self, build: Build, total: Tensor, number: float) -> Tensor:
-        """Return a sum divided by a number."""
-        return build.pointwise("y0 = x0 / number;", [total], {"number": number})[0]
-
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         # as in Caffe; where the whole net is forced to have gradients theirs is 0
         good = not propagate_down[1] or FORCED in self.param_str
@@ -101,7 +97,7 @@ class OclSigmoidCrossEntropyLoss(Loss):
         self.expect(not self.counts_labels(), "normalization VALID with an ignore_label", "another one to train")
         number, ignored = self.normalize(self.outer * self.inner), self.ignored
         total, _ = losses.summed_sigmoid_cross_entropy(build, *bottoms, ignored=ignored, scale=weight / number)
-        return (self.divided(build, total, number),)
+        return (losses.shared(build, total, number),)
 
     def end(self, bottom: Any, top: Any) -> None:
         self.normalizer = self.normalize(int(self.valid[0]))
@@ -130,7 +126,7 @@ class OclEuclideanLoss(Loss):
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         factor = weight / self.divisor
         total = losses.squared_distance(build, *bottoms, scales=(factor, -factor))
-        return (self.divided(build, total, 2.0 * self.divisor),)
+        return (losses.shared(build, total, 2.0 * self.divisor),)
 
     def end(self, bottom: Any, top: Any) -> None:
         top[0].data[...] = self.loss[0] / self.divisor / 2

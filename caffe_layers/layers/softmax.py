@@ -78,7 +78,7 @@ class OclSoftmaxWithLoss(Loss):
             scale=weight / number,
             by_count=by_count,
         )
-        loss = losses.divided(build, total, counts) if by_count else self.divided(build, total, number)
+        loss = losses.divided(build, total, counts) if by_count else losses.shared(build, total, number)
         return (loss, y)[: self.top_count]
 
     def end(self, bottom: Any, top: Any) -> None:

@@ -17,6 +17,7 @@ from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.recorder import Recorder
+from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.copying import SliceProblem
 
@@ -204,7 +205,7 @@ class NetLayer:
             layer.compute(below, above)
             tops = self._recorded(build, layer, [*zip(below, bottoms), *zip(layer.blobs, learned)], above)
         for index, factor, term in layer.counted() if self.states else ():
-            build.update("y0 = keep * x0 + term;", [], [learned[index]], {"keep": factor, "term": term})
+            norms.update_count(build, learned[index], keep=factor, add=term)
         return [build.reshape(top, blob.shape) for top, blob in zip(tops, above)]
 
     def loss_weights(self) -> list[float]:
@@ -220,8 +221,7 @@ class NetLayer:
             return keys(build)
         for quotient, index, divisor in self._layer.quotients() if self._live else ():
             if quotient is array:
-                text = "y0 = x1 == 0 ? 0 : x0 * (1 / x1);"
-                return build.pointwise(text, [learned[index], learned[divisor]])[0]
+                return norms.counted_average(build, learned[index], learned[divisor])
         inside = f"given{len(build.constants)}_{name}"
         carried = np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
         build.constants[inside] = carried

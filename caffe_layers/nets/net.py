@@ -12,7 +12,7 @@ import numpy as np
 from clgraft import caffe_layers
 from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.hosted.classes import class_name
-from clgraft.caffe_layers.nets.accuracy import accuracy, summed
+from clgraft.caffe_layers.nets.accuracy import accuracy
 from clgraft.caffe_layers.nets.layers import NetLayer, is_loss
 from clgraft.caffe_layers.nets.weights import LayerWeights, write_caffemodel
 from clgraft.caffe_layers.prototxt import schema
@@ -20,7 +20,7 @@ from clgraft.caffe_layers.swap.rules import MODULE
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.errors import ClgraftError, ProblemError
 from clgraft.core.model import LoweredTraining, ModelError, Port, Source, UnsupportedOperators, carried, contents
-from clgraft.core.nn import dropout
+from clgraft.core.nn import dropout, losses
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.dropout import KEY_WORDS
 
@@ -312,7 +312,7 @@ class _Lowering:
         for top, name, weight in zip(tops, layer.top, made.loss_weights()):
             if weight and net.whole:
                 self._weights[name] = net.loss_weights[name] = weight
-                self._heads.append(top if made.is_loss else summed(build, top, weight))
+                self._heads.append(top if made.is_loss else losses.weighted_sum(build, top, weight))
         return tops
 
     def _parameter(self, name: str, is_state: bool) -> Tensor:

@@ -72,6 +72,17 @@ def divided(build: Build, total: Tensor, counts: Tensor) -> Tensor:
     return build.pointwise("y0 = x0 / fmax(x1, 1);", [total, first])[0]
 
 
+def shared(build: Build, total: Tensor, number: float) -> Tensor:
+    """Return a sum divided by a number."""
+    return build.pointwise("y0 = x0 / number;", [total], {"number": number})[0]
+
+
+def weighted_sum(build: Build, x: Tensor, weight: float) -> Tensor:
+    """Return the sum of all elements times a weight."""
+    flat = build.reshape(x, (x.size,))
+    return build.pointwise("y0 = x0 * weight;", [flat], {"weight": weight}, (Reduction("sum", shape=(1,)),))[0]
+
+
 def mean_of_regression(build: Build, x: Tensor, label: Tensor, loss: str) -> Tensor:
     """Return the mean of the loss of one of `REGRESSIONS` at its output, without a gradient."""
     text = {

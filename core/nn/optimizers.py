@@ -491,11 +491,33 @@ class Optimizer:
         elif self.kind == "adagrad":
             adagrad(build, parameter, *found, eps="eps", **flags)
         elif self.kind == "rmsprop":
-            more = [histories.get(name) for name in ("means", "momentum")]
-            numbers = {"keep": "keep", "share": "share", "eps": "eps", "momentum": "momentum"}
-            rmsprop(build, parameter, histories["squares"], *more, **numbers, **flags)
+            means, history = histories.get("means"), histories.get("momentum")
+            rmsprop(
+                build,
+                parameter,
+                histories["squares"],
+                means,
+                history,
+                keep="keep",
+                share="share",
+                eps="eps",
+                momentum="momentum",
+                **flags,
+            )
         elif self.kind == "adadelta":
             adadelta(build, parameter, *found, keep="keep", share="share", eps="eps")
         else:
-            names = ("beta1", "share1", "beta2", "share2", "eps", "correction1", "correction2")
-            adam(build, parameter, *found, **{name: name for name in names}, **flags)
+            adam(
+                build,
+                parameter,
+                histories["means"],
+                histories["squares"],
+                beta1="beta1",
+                share1="share1",
+                beta2="beta2",
+                share2="share2",
+                eps="eps",
+                correction1="correction1",
+                correction2="correction2",
+                **flags,
+            )

@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     FileError
         If a file that it is called with cannot be read.
     """
-    if options.action == "train" and options.binary is None and not found_binary():
+    if options.action == "train" and options.binary is None and options.replace is None and not found_binary():
         print("clgraft: there is no caffe command: this is clgraft train, without Caffe", file=sys.stderr)
         return train.run_words(options.arguments)
     binary = find_binary(options.binary)

@@ -44,7 +44,7 @@ CASES = {
     "sgd-poly-parts": f'{SGD} lr_policy: "poly" power: 0.7 iter_size: 3 clip_gradients: 1',
     "nesterov-inv": f'type: "Nesterov" {SGD} lr_policy: "inv" gamma: 0.1 power: 0.75',
     "adagrad-exp": 'type: "AdaGrad" base_lr: 0.02 weight_decay: 0.01 lr_policy: "exp" gamma: 0.95',
-    "rmsprop-sigmoid": 'type: "RMSProp" base_lr: 0.002 rms_decay: 0.9 lr_policy: "sigmoid" gamma: -0.5 stepsize: 6',
+    "rmsprop-sigmoid": 'type: "RMSProp" base_lr: 0.002 rms_decay: 0.9 lr_policy: "sigmoid" gamma: 0.5 stepsize: 6',
     "adadelta": 'solver_type: ADADELTA base_lr: 1 momentum: 0.9 delta: 1e-4 weight_decay: 0.001 lr_policy: "fixed"',
     "adam-parts": 'type: "Adam" base_lr: 0.002 momentum: 0.9 momentum2: 0.99 lr_policy: "fixed" iter_size: 2',
 }
