@@ -67,7 +67,7 @@ def _check(solver: Any) -> None:
         near = hint(solver.type, list(TYPES))
         raise ModelError(f"[solver] got type {solver.type!r}, expected one of {list(TYPES)}{near}")
     if solver.type in WITHOUT_MOMENTUM and solver.momentum:
-        raise ModelError(f"[solver] got momentum {solver.momentum} for {solver.type}, expected none")
+        raise ModelError(f"[solver] got momentum {solver.momentum:g} for {solver.type}, expected none")
     if solver.regularization_type not in ("L1", "L2"):
         raise ModelError(f"[solver] got regularization_type {solver.regularization_type!r}, expected L1 or L2")
     if solver.iter_size < 1:
