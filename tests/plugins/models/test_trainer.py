@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+import pyopencl as cl
 import pytest
 
+from clgraft import core
 from clgraft.caffe_layers.nets.net import CaffeNet, read_net
 from clgraft.caffe_layers.nets.weights import read_caffemodel
 from clgraft.core.errors import ClgraftError
-from clgraft.core.model import ModelError, NetSession
+from clgraft.core.model import ModelError, NetSession, Store, Trainer
 from clgraft.core.nn import losses
+from clgraft.core.session.context import Context
 from tests.plugins.models.symbols import read_named, session, symbol
 from tests.plugins.models.test_caffe_nets import SMALL, WEIGHTS
 from tests.plugins.models.test_mxnet_nets import random
@@ -160,3 +165,22 @@ def test_what_is_refused():
     half = session(symbol(LINES), PARAMETERS, precision="float16").trainer()
     with pytest.raises(ModelError, match="of float16, expected float32 to train"):
         half.step({"data": X, "softmax_label": LABELS})
+
+
+def test_a_device_with_memory_of_its_own():
+    """The same steps in arrays of pyopencl, as on a GPU."""
+    near = session(symbol(LINES), PARAMETERS).trainer("adam", lr=0.01)
+    net = session(symbol(LINES), PARAMETERS)
+    usual = core.context()
+    device = dataclasses.replace(usual.device, host_access="staged")
+    queue = cl.CommandQueue(usual.cl_context, usual.cl_device)
+    context = Context(usual.cl_context, usual.cl_device, queue, device=device)
+    store = Store(net._net, context)
+    far = Trainer(net._net.for_training(), context, store, "adam", lr=0.01)
+    batch = {"data": X, "softmax_label": LABELS}
+    for _ in range(3):
+        assert far.step(batch) == pytest.approx(near.step(batch), rel=1e-6)
+    for name, array in near.parameters.items():
+        np.testing.assert_allclose(far.parameters[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+    far.set_parameter("two_bias", np.ones(3))
+    assert far.parameters["two_bias"].tolist() == [1, 1, 1]
