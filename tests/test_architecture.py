@@ -64,7 +64,7 @@ ALLOWED = {
     "core.operators": {"core.errors", "core.planning", "core.problem"},
     "core.graph": {"core.errors", "core.operators", "core.planning", "core.problem", "core.runtime"},
     "core.nn": {"core.errors", "core.graph", "core.operators", "core.problem"},
-    "core.model": {"core.errors", "core.graph", "core.nn", "core.session"},
+    "core.model": {"core.errors", "core.graph", "core.nn", "core.operators", "core.session"},
     "core.tuning": {
         *("core.abi", "core.errors", "core.graph", "core.operators"),
         *("core.planning", "core.problem", "core.runtime", "core.session"),
@@ -105,6 +105,8 @@ ALLOWED = {
         *("core", "caffe_layers.", "caffe_layers.hosted", "caffe_layers.layers", "caffe_layers.prototxt"),
         *("caffe_layers.regions", "caffe_layers.swap"),
     },
+    "caffe_layers.data": {"core", "caffe_layers.nets", "caffe_layers.prototxt"},
+    "caffe_layers.solver": {"core", "caffe_layers.data", "caffe_layers.nets", "caffe_layers.prototxt"},
     "caffe_layers.library": {"core", "caffe_layers.", "caffe_layers.hosted"},
     "caffe_layers.native": {"core", "caffe_layers.library"},
     "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},

@@ -57,6 +57,14 @@ class Loss(BuiltLayer):
         """Return the factor of the gradient."""
         return self.weight(top) / self.normalizer
 
+    def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
+        """Return the tops in a net without Caffe; the gradient is that of `weight` times the first one, the loss."""
+        raise NotImplementedError
+
+    def counts_labels(self) -> bool:
+        """Return whether the loss is divided by a number that the labels decide."""
+        return bool(self.normalization == "VALID" and self.ignores)
+
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         # as in Caffe; where the whole net is forced to have gradients theirs is 0
         good = not propagate_down[1] or FORCED in self.param_str
@@ -85,6 +93,12 @@ class OclSigmoidCrossEntropyLoss(Loss):
         scale = build.graph.scalar("scale")
         return losses.summed_sigmoid_cross_entropy(build, *bottoms, ignored=self.ignored, scale=scale)
 
+    def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
+        self.expect(not self.counts_labels(), "normalization VALID with an ignore_label", "another one to train")
+        number, ignored = self.normalize(self.outer * self.inner), self.ignored
+        total, _ = losses.summed_sigmoid_cross_entropy(build, *bottoms, ignored=ignored, scale=weight / number)
+        return (losses.shared(build, total, number),)
+
     def end(self, bottom: Any, top: Any) -> None:
         self.normalizer = self.normalize(int(self.valid[0]))
         top[0].data[...] = self.loss[0] / self.normalizer
@@ -108,6 +122,11 @@ class OclEuclideanLoss(Loss):
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
         scales = build.graph.scalar("scale"), build.graph.scalar("negative_scale")
         return losses.squared_distance(build, *bottoms, scales=scales)
+
+    def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
+        factor = weight / self.divisor
+        total = losses.squared_distance(build, *bottoms, scales=(factor, -factor))
+        return (losses.shared(build, total, 2.0 * self.divisor),)
 
     def end(self, bottom: Any, top: Any) -> None:
         top[0].data[...] = self.loss[0] / self.divisor / 2

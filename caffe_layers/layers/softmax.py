@@ -64,6 +64,23 @@ class OclSoftmaxWithLoss(Loss):
         )
         return found if self.top_count > 1 else found[:2]  # the probabilities are stored in a second top, as in Caffe
 
+    def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
+        x, label = bottoms
+        by_count = self.counts_labels()
+        number = 1.0 if by_count else self.normalize(self.outer * self.inner)
+        total, counts, y = losses.summed_cross_entropy(
+            build,
+            x,
+            label,
+            softmax.around(x.shape, self.axis),
+            lowest=LOWEST_PROBABILITY,
+            ignored=float(self.ignored_label) if self.ignores else None,
+            scale=weight / number,
+            by_count=by_count,
+        )
+        loss = losses.divided(build, total, counts) if by_count else losses.shared(build, total, number)
+        return (loss, y)[: self.top_count]
+
     def end(self, bottom: Any, top: Any) -> None:
         if self.counts[1]:
             given, classes = bottom[1].data, self.classes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +11,13 @@ import numpy as np
 from clgraft import caffe_layers
 from clgraft.caffe_layers.layers.layer import TEST
 from clgraft.caffe_layers.layers.loss import Loss
+from clgraft.caffe_layers.nets import fillers
 from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
+from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
+
+Keys = Callable[[Build], Tensor]
 
 
 class Blob:
@@ -35,17 +39,30 @@ class Learned:
         self.data = self.diff = array
 
 
+class LearnedBlobs(list):
+    """Stands for a layer's learned blobs."""
+
+    def add_blob(self, *shape: int) -> None:
+        """Add a blob of zeros."""
+        self.append(Learned(np.zeros(shape, np.float32)))
+
+
 class InNet:
     """What a layer's class gets in addition."""
 
     tells: ClassVar[bool] = False
 
-    def open(self: Any, parameters: Any, weights: Sequence[np.ndarray]) -> None:
+    def open(
+        self: Any, parameters: Any, weights: Sequence[np.ndarray], phase: int, rng: np.random.Generator | None
+    ) -> None:
         """Take what a net gives a layer."""
-        self.given_parameters, self.phase = parameters, TEST
+        self.given_parameters, self.phase, self.rng = parameters, phase, rng
         lines = parameters.python_param.param_str.splitlines()  # without marks of regions: the net is one graph anyway
         self.param_str = "\n".join(line for line in lines if not line.startswith(REGION))
-        self.blobs = [Learned(array) for array in weights]
+        self.blobs = LearnedBlobs(Learned(array) for array in weights)
+
+    def drawn(self: Any, shape: tuple, filler: Any) -> np.ndarray:
+        return fillers.drawn(self.rng, shape, filler)
 
     def read(self: Any, text: str) -> None:
         if self.given_parameters.python_param.module:  # as the swap writes it
@@ -58,6 +75,9 @@ class InNet:
         return (*own, *(f"Ocl{kind}" for kind in own), type(self).__name__)
 
     def make_blobs(self: Any, *wanted: tuple) -> None:
+        if not self.blobs and self.rng is not None:
+            super().make_blobs(*wanted)  # type: ignore[misc]
+            return
         there = [blob.data.shape for blob in self.blobs]
         self.expect(len(there) == len(wanted), f"{len(there)} blobs in the weights", f"{len(wanted)}")
         for blob, (shape, _) in zip(self.blobs, wanted):
@@ -95,42 +115,99 @@ def is_loss(name: str) -> bool:
 
 
 class NetLayer:
-    """A layer of a net.
+    """A layer of a net, set up for the shapes of its bottoms.
 
     Parameters
     ----------
     class_name : str
     parameters : LayerParameter
-    weights : mapping of str to numpy.ndarray
-        Its blobs by the names of the parameters, in order.
+    weights : sequence of numpy.ndarray
+        Its blobs, in order. Without any, and with `rng`, it fills blobs of its own.
+    shapes : sequence of tuple of int
+        Of the bottoms.
+    phase : int
+    rng : numpy.random.Generator, optional
+        For blobs that are filled.
+    live : bool
+        Whether blobs may change after the layer is built.
+
+    Attributes
+    ----------
+    blobs : list of numpy.ndarray
+    states : set of int
+        The blobs that a forward pass changes.
     """
 
-    def __init__(self, class_name: str, parameters: Any, weights: Mapping[str, np.ndarray]) -> None:
-        self._class, self._parameters, self._weights = class_name, parameters, weights
+    def __init__(
+        self,
+        class_name: str,
+        parameters: Any,
+        weights: Sequence[np.ndarray],
+        shapes: Sequence[tuple[int, ...]],
+        *,
+        phase: int = TEST,
+        rng: np.random.Generator | None = None,
+        live: bool = False,
+    ) -> None:
+        self._parameters, self._live = parameters, live
+        layer = self._layer = class_in_net(class_name)()
+        layer.open(parameters, list(weights), phase, rng)
+        self._below = [Blob(shape) for shape in shapes]
+        self._above = [Blob(()) for _ in parameters.top]
+        layer.setup(self._below, self._above)
+        layer.reshape(self._below, self._above)
+        if phase == TEST or self._is_global():
+            layer.begin()
+        self.blobs = [blob.data for blob in layer.blobs]
+        counted = [index for index, *_ in layer.counted()]
+        self.states = {*getattr(layer, "changed", ()), *counted} if phase != TEST and not self._is_global() else set()
 
-    def build(self, build: Build, bottoms: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    def _is_global(self) -> bool:
+        return bool(getattr(self._layer, "is_global", False))
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the first top is a loss, which states its gradient."""
+        return isinstance(self._layer, Loss)
+
+    def build(
+        self, build: Build, bottoms: Sequence[Tensor], parameters: Sequence[Tensor], keys: Keys | None = None
+    ) -> list[Tensor]:
         """Add the layer to a graph and return its tops.
 
         Parameters
         ----------
         build : Build
         bottoms, parameters : sequence of Tensor
+        keys : Keys, optional
+            Gives keys of random numbers.
         """
-        layer = class_in_net(self._class)()
-        layer.open(self._parameters, list(self._weights.values()))
-        below = [Blob(tensor.shape) for tensor in bottoms]
-        above = [Blob(()) for _ in self._parameters.top]
-        layer.setup(below, above)
-        layer.reshape(below, above)
-        layer.begin()
+        layer, above = self._layer, self._above
         learned = [build.reshape(tensor, blob.data.shape) for tensor, blob in zip(parameters, layer.blobs)]
-        given = {name: self._constant(build, name, getattr(layer, name)) for name in layer.given}
-        made = layer.build(build, list(bottoms), learned, **given)
-        tops = list(made if isinstance(made, tuple) else (made,))[len(layer.results) :]
+        if isinstance(layer, Loss):
+            tops = list(layer.in_net(build, list(bottoms), self.loss_weights()[0]))
+        else:
+            given = {name: self._given(build, name, learned, keys) for name in layer.given}
+            made = layer.build(build, list(bottoms), learned, **given)
+            tops = list(made if isinstance(made, tuple) else (made,))[len(layer.results) :]
+        for index, factor, term in layer.counted() if self.states else ():
+            norms.update_count(build, learned[index], keep=factor, add=term)
         return [build.reshape(top, blob.shape) for top, blob in zip(tops, above)]
 
-    def _constant(self, build: Build, name: str, array: np.ndarray) -> Tensor:
-        """Return an array that the host has computed before a run."""
+    def loss_weights(self) -> list[float]:
+        """Return the weight in the loss of each top, by default 1 for the first one of a loss."""
+        given = list(self._parameters.loss_weight)
+        usual = [float(isinstance(self._layer, Loss)), *(0.0 for _ in self._parameters.top)]
+        return [float(weight) for weight in (*given, *usual[len(given) :])][: max(1, len(self._parameters.top))]
+
+    def _given(self, build: Build, name: str, learned: Sequence[Tensor], keys: Keys | None) -> Tensor:
+        """Return what the host gives a layer: a key, a quotient of blobs, or an array that does not change."""
+        array = getattr(self._layer, name)
+        if array.dtype.kind != "f" and keys is not None:
+            return keys(build)
+        for quotient, index, divisor in self._layer.quotients() if self._live else ():
+            if quotient is array:
+                return norms.counted_average(build, learned[index], learned[divisor])
         inside = f"given{len(build.constants)}_{name}"
         carried = np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
         build.constants[inside] = carried

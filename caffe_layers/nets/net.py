@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from clgraft import caffe_layers
 from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.hosted.classes import class_name
+from clgraft.caffe_layers.nets.accuracy import accuracy
 from clgraft.caffe_layers.nets.layers import NetLayer, is_loss
-from clgraft.caffe_layers.nets.weights import LayerWeights
+from clgraft.caffe_layers.nets.weights import LayerWeights, write_caffemodel
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap.rules import MODULE
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.errors import ClgraftError, ProblemError
-from clgraft.core.model import LoweredNet, ModelError, Port, Source, UnsupportedOperators, carried, contents
+from clgraft.core.model import LoweredTraining, ModelError, Port, Source, UnsupportedOperators, carried, contents
+from clgraft.core.nn import dropout, losses
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.dropout import KEY_WORDS
 
-TEST = 1
+TRAIN, TEST = 0, 1
 DTYPE = "float32"
-INPUT, SPLIT, SILENCE = "Input", "Split", "Silence"
+INPUT, SPLIT, SILENCE, ACCURACY = "Input", "Split", "Silence", "Accuracy"
+DATA = ("Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData")
 LARGEST_TEXT = 2**26  # bytes of a prototxt
 MOST_LAYERS = 10_000
 FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError, RecursionError)
@@ -58,18 +65,30 @@ def read_net(source: Source) -> Any:
 
 
 class CaffeNet:
-    """A net with its parameters, in the TEST phase.
+    """A net with its parameters.
 
     Parameters
     ----------
     net : NetParameter
     weights : sequence of LayerWeights
         By the names of the layers; those of layers that the net lacks are left out.
+    phase : int
+        `TRAIN` or `TEST`.
+    whole : bool
+        Whether losses, accuracies and layers that read data are part of it. The tops of the latter are inputs.
+    rng : numpy.random.Generator, optional
+        What fills parameters that are not among the weights (see `fill`); without it all have to be.
 
     Attributes
     ----------
     inputs, outputs : tuple of Port
         Blobs that no layer makes, and blobs that no layer reads, the latter by name, as in Caffe.
+    data_layers : list of LayerParameter
+        The layers that read data.
+    live : bool
+        Whether parameters may change while a graph is used.
+    loss_weights : dict of str to float
+        Once it was lowered: tops that are part of the loss, and their weights.
     parameters : mapping of str to numpy.ndarray
         ``conv1[0]`` is the first blob of the layer ``conv1``.
 
@@ -82,27 +101,44 @@ class CaffeNet:
     """
 
     kind: str = "caffe"
+    convention: str = "caffe"
 
-    def __init__(self, net: Any, weights: Sequence[LayerWeights] = ()) -> None:
-        layers = [layer for layer in net.layer if _is_in(layer, net.state)]
-        inputs = _inputs(net, layers)
-        self._layers = [layer for layer in layers if layer.type not in (INPUT, SILENCE)]
+    def __init__(
+        self,
+        net: Any,
+        weights: Sequence[LayerWeights] = (),
+        *,
+        phase: int = TEST,
+        whole: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.net, self.phase, self.whole, self._rng = net, phase, whole, rng
+        self.live = whole
+        self.loss_weights: dict[str, float] = {}
+        layers = [layer for layer in net.layer if _is_in(layer, net.state, phase)]
+        data = DATA if whole else (INPUT,)
+        self.data_layers = [layer for layer in layers if layer.type in data]
+        inputs = _inputs(net, layers, self.data_layers)
+        self._layers = [layer for layer in layers if layer.type not in (*data, SILENCE)]
         self._silent = {name for layer in layers if layer.type == SILENCE for name in layer.bottom}
-        self._classes = [_class_of(layer) for layer in self._layers]
+        self._classes = [_class_of(layer, whole) for layer in self._layers]
         pairs = zip(self._layers, self._classes)
         refused = [f"{layer.type} {layer.name!r} ({reason})" for layer, (_, reason) in pairs if reason]
         if refused:
             raise UnsupportedOperators(self.kind, refused)
-        self.inputs = tuple(Port(name, DTYPE, _open(shape), shape) for name, shape in inputs.items())
+        self.inputs = tuple(
+            Port(name, DTYPE, None if shape is None else _open(shape), shape) for name, shape in inputs.items()
+        )
         self.outputs = tuple(Port(name, DTYPE, None) for name in sorted(self._unread(inputs)))
         self.parameters, self._names = self._matched(weights)
-        self._arrays = {name: self.array(name) for name in self.parameters}
+        for name in self.parameters:
+            self.array(name)
 
     def array(self, parameter: str) -> np.ndarray:
         """Return a parameter in the type in which graphs read it."""
         return carried(self.kind, f"parameter {parameter!r}", self.parameters[parameter], DTYPE)
 
-    def lower(self, shapes: Mapping[str, tuple[int, ...]]) -> LoweredNet:
+    def lower(self, shapes: Mapping[str, tuple[int, ...]]) -> LoweredTraining:
         """Return the net as a graph for the shapes of all inputs.
 
         Raises
@@ -110,40 +146,48 @@ class CaffeNet:
         ModelError
             Naming the layer that does not fit its bottoms.
         """
-        build = Build(training=False)
-        inputs = {port.name: build.input(f"input{i}", shapes[port.name], DTYPE) for i, port in enumerate(self.inputs)}
-        inside: dict[str, str] = {}
-        learned: dict[str, Tensor] = {}
-        for number, (name, array) in enumerate(self._arrays.items()):
-            learned[name] = build.input(f"parameter{number}", array.shape, DTYPE)
-            inside[learned[name].name] = name
-        blobs = dict(inputs)
-        for layer, (found, _), names in zip(self._layers, self._classes, self._names):
-            bottoms = [blobs[name] for name in layer.bottom]
-            if layer.type == SPLIT:
-                tops = bottoms * len(layer.top)
-            else:
-                tops = self._built(build, layer, found, bottoms, {name: learned[name] for name in names})
-            blobs.update(zip(layer.top, tops))
-        return LoweredNet(build, inputs, inside, {**learned, **blobs})
+        return _Lowering(self, shapes).run()
 
-    def _built(
-        self, build: Build, layer: Any, found: str, bottoms: Sequence[Tensor], learned: Mapping[str, Tensor]
-    ) -> list[Tensor]:
-        where = f"{layer.type} {layer.name!r}"
-        try:
-            made = NetLayer(found, layer, {name: self._arrays[name] for name in learned})
-            return made.build(build, bottoms, list(learned.values()))
-        except MemoryError:
-            raise ModelError(f"[caffe] got layer {where}, which needs more memory than there is") from None
-        except ClgraftError as error:
-            raise ModelError(f"[caffe] got layer {where}, which does not fit: {error}") from None
-        except FAULTS as error:
-            shown = [tensor.shape for tensor in bottoms]
-            raise ModelError(
-                f"[caffe] got layer {where} with bottoms of shapes {shown}, expected ones that fit it"
-                f" ({type(error).__name__}: {error})"
-            ) from None
+    def fill(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Fill the parameters that the weights lack, for nets with the shapes of all inputs."""
+        if self._rng is not None:
+            _Lowering(self, shapes).run()
+            self._rng = None
+
+    def for_training(self) -> CaffeNet:
+        """Return the net in the TRAIN phase, with its losses."""
+        self.live = True
+        found = CaffeNet(self.net, phase=TRAIN, whole=True, weights=self.weights())
+        return found
+
+    @property
+    def learned(self) -> dict[str, tuple[float, float]]:
+        """The parameters that a solver changes, with their factors of learning rate and weight decay."""
+        found: dict[str, tuple[float, float]] = {}
+        for layer, (kind, _), names in zip(self._layers, self._classes, self._names):
+            if not kind or not caffe_layers.layer_class(kind).learned:
+                continue
+            for place, name in enumerate(names):
+                spec = layer.param[place] if place < len(layer.param) else None
+                found.setdefault(name, (1.0, 1.0) if spec is None else (spec.lr_mult, spec.decay_mult))
+        return found
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """All parameters in the order of the layers, as Caffe has them."""
+        return tuple(dict.fromkeys(name for names in self._names for name in names))
+
+    def weights(self, parameters: Mapping[str, np.ndarray] | None = None) -> list[LayerWeights]:
+        """Return the parameters by layers, as files have them: the net's own, or others by the same names."""
+        known = self.parameters if parameters is None else parameters
+        return [
+            LayerWeights(layer.name, layer.type, tuple(known[name] for name in names))
+            for layer, names in zip(self._layers, self._names)
+        ]
+
+    def write(self, path: str | os.PathLike[str], parameters: Mapping[str, np.ndarray]) -> None:
+        """Write parameters as a ``.caffemodel``."""
+        write_caffemodel(path, self.weights(parameters), self.net.name)
 
     def _unread(self, inputs: Mapping[str, Any]) -> set[str]:
         """Return the blobs that are there at the end and that nothing has read, after every bottom is checked."""
@@ -166,36 +210,135 @@ class CaffeNet:
         Layers share a parameter by its name in ``param``; the file has it for each of them, and the last one counts.
         """
         files = {layer.name: layer.blobs for layer in weights if layer.blobs}
+        self._shared: dict[str, str] = {}
         found: dict[str, np.ndarray] = {}
         names: list[tuple[str, ...]] = []
-        shared: dict[str, str] = {}
         for layer in self._layers:
             own = []
             blobs = files.get(layer.name, ())
             for place in range(max(len(blobs), sum(bool(spec.name) for spec in layer.param))):
-                word = layer.param[place].name if place < len(layer.param) else ""
-                name = shared.setdefault(word, f"{layer.name}[{place}]") if word else f"{layer.name}[{place}]"
+                name = self._name(layer, place)
                 if place < len(blobs):
                     found[name] = _read_only(blobs[place])
                 own.append(name)
             names.append(tuple(own))
         missing = [name for each in names for name in each if name not in found]
-        if missing:
+        if missing and self._rng is None:
             raise ModelError(f"[caffe] got no array for the parameters {missing[:5]}, expected weights with them")
         return found, names
 
+    def _name(self, layer: Any, place: int) -> str:
+        """Return the name of a layer's parameter: that of the first layer that shares it."""
+        word, own = layer.param[place].name if place < len(layer.param) else "", f"{layer.name}[{place}]"
+        return self._shared.setdefault(word, own) if word else own
 
-def _is_in(layer: Any, state: Any) -> bool:
-    """Return whether a layer is part of a net in the TEST phase, by Caffe's rules."""
-    if layer.HasField("phase") and layer.phase != TEST:
+
+class _Lowering:
+    """A net for some shapes, while its graph is made."""
+
+    def __init__(self, net: CaffeNet, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._net, self._shapes = net, shapes
+        self._build = Build(training=net.phase == TRAIN)
+        self._learned: dict[str, Tensor] = {}
+        self._inside: dict[str, str] = {}
+        self._keys: list[Tensor] = []
+        self._weights: dict[str, float] = {}  # tops that are losses, with their weights
+        self._heads: list[Tensor] = []
+
+    def run(self) -> LoweredTraining:
+        """Return the graph; parameters that have no array yet get one."""
+        net, build = self._net, self._build
+        inputs = {p.name: build.input(f"input{i}", self._shapes[p.name], DTYPE) for i, p in enumerate(net.inputs)}
+        blobs = dict(inputs)
+        for number, (layer, (found, _)) in enumerate(zip(net._layers, net._classes)):
+            bottoms = [blobs[name] for name in layer.bottom]
+            if layer.type == SPLIT:
+                tops = bottoms * len(layer.top)
+            elif layer.type == ACCURACY:
+                tops = self._guarded(layer, bottoms, lambda layer, bottoms: accuracy(build, layer, *bottoms))
+            else:
+                stopped = [i for i, flows in enumerate(layer.propagate_down) if not flows] if net.whole else []
+                for place in stopped:
+                    bottoms[place] = build.without_gradient(dropout.same(build, bottoms[place]))
+                tops = self._guarded(layer, bottoms, partial(self._built, number, found))
+            blobs.update(zip(layer.top, tops))
+        shown = {port.name: blobs[port.name] for port in net.outputs if net.whole}
+        shown.update({name: blobs[name] for name in self._weights})
+        return LoweredTraining(
+            build,
+            inputs,
+            self._inside,
+            {**self._learned, **blobs},
+            tuple(self._heads),
+            shown,
+            self._weights,
+            tuple(self._keys),
+        )
+
+    def _guarded(self, layer: Any, bottoms: list[Tensor], make: Callable[[Any, list[Tensor]], Any]) -> Any:
+        where = f"{layer.type} {layer.name!r}"
+        try:
+            return make(layer, bottoms)
+        except MemoryError:
+            raise ModelError(f"[caffe] got layer {where}, which needs more memory than there is") from None
+        except ClgraftError as error:
+            raise ModelError(f"[caffe] got layer {where}, which does not fit: {error}") from None
+        except FAULTS as error:
+            shown = [tensor.shape for tensor in bottoms]
+            raise ModelError(
+                f"[caffe] got layer {where} with bottoms of shapes {shown}, expected ones that fit it"
+                f" ({type(error).__name__}: {error})"
+            ) from None
+
+    def _built(self, number: int, found: str, layer: Any, bottoms: list[Tensor]) -> list[Tensor]:
+        net, build = self._net, self._build
+        arrays = [net.array(name) for name in net._names[number] if name in net.parameters]
+        made = NetLayer(
+            found,
+            layer,
+            arrays,
+            [tensor.shape for tensor in bottoms],
+            phase=net.phase,
+            rng=net._rng,
+            live=net.live,
+        )
+        if len(made.blobs) > len(net._names[number]):
+            net._names[number] = tuple(net._name(layer, place) for place in range(len(made.blobs)))
+        for name, array in zip(net._names[number], made.blobs):
+            net.parameters.setdefault(name, _read_only(array))
+        states = made.states
+        learned = [self._parameter(name, place in states) for place, name in enumerate(net._names[number])]
+        tops = made.build(build, bottoms, learned, self._key if net.phase == TRAIN else None)
+        for top, name, weight in zip(tops, layer.top, made.loss_weights()):
+            if weight and net.whole:
+                self._weights[name] = net.loss_weights[name] = weight
+                self._heads.append(top if made.is_loss else losses.weighted_sum(build, top, weight))
+        return tops
+
+    def _parameter(self, name: str, is_state: bool) -> Tensor:
+        """Return a parameter as an input or a state of the graph."""
+        if name not in self._learned:
+            add = self._build.state if is_state else self._build.input
+            tensor = add(f"parameter{len(self._learned)}", self._net.parameters[name].shape, DTYPE)
+            self._learned[name], self._inside[tensor.name] = tensor, name
+        return self._learned[name]
+
+    def _key(self, build: Build) -> Tensor:
+        self._keys.append(build.input(f"key{len(self._keys)}", (KEY_WORDS,), "int32"))
+        return self._keys[-1]
+
+
+def _is_in(layer: Any, state: Any, phase: int) -> bool:
+    """Return whether a layer is part of a net in a phase, by Caffe's rules."""
+    if layer.HasField("phase") and layer.phase != phase:
         return False
     if layer.include:
-        return any(_meets(rule, state) for rule in layer.include)
-    return not any(_meets(rule, state) for rule in layer.exclude)
+        return any(_meets(rule, state, phase) for rule in layer.include)
+    return not any(_meets(rule, state, phase) for rule in layer.exclude)
 
 
-def _meets(rule: Any, state: Any) -> bool:
-    if rule.HasField("phase") and rule.phase != TEST:
+def _meets(rule: Any, state: Any, phase: int) -> bool:
+    if rule.HasField("phase") and rule.phase != phase:
         return False
     if rule.HasField("min_level") and state.level < rule.min_level:
         return False
@@ -205,15 +348,16 @@ def _meets(rule: Any, state: Any) -> bool:
     return set(rule.stage) <= stages and not set(rule.not_stage) & stages
 
 
-def _inputs(net: Any, layers: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    """Return the inputs with their usual shapes: those of the net itself, and of Input layers."""
-    found: dict[str, tuple[int, ...]] = {}
+def _inputs(net: Any, layers: Sequence[Any], data: Sequence[Any]) -> dict[str, tuple[int, ...] | None]:
+    """Return the inputs with their usual shapes: those of the net itself, of Input layers, and what reads data."""
+    found: dict[str, tuple[int, ...] | None] = {}
     dims = list(net.input_dim)
     for place, name in enumerate(net.input):
         sizes = net.input_shape[place].dim if place < len(net.input_shape) else dims[4 * place : 4 * place + 4]
         found[name] = tuple(sizes)
-    for layer in layers:
+    for layer in data:
         if layer.type != INPUT:
+            found.update(dict.fromkeys(layer.top))
             continue
         shapes = layer.input_param.shape
         for place, name in enumerate(layer.top):
@@ -221,7 +365,7 @@ def _inputs(net: Any, layers: Sequence[Any]) -> dict[str, tuple[int, ...]]:
                 raise ModelError(f"[caffe] got input {name!r} without a shape, expected one")
             found[name] = tuple(shapes[place if len(shapes) > 1 else 0].dim)
     for name, shape in found.items():
-        if not shape or any(size < 0 for size in shape):
+        if shape is not None and (not shape or any(size < 0 for size in shape)):
             raise ModelError(f"[caffe] got input {name!r} of shape {shape}, expected sizes")
     return found
 
@@ -231,9 +375,9 @@ def _open(shape: tuple[int, ...]) -> tuple[int | str, ...]:
     return ("batch", *(f"size{axis}" for axis in range(1, len(shape))))
 
 
-def _class_of(layer: Any) -> tuple[str, str]:
+def _class_of(layer: Any, whole: bool) -> tuple[str, str]:
     """Return the class that serves a layer, or why none does."""
-    if layer.type == SPLIT:
+    if layer.type == SPLIT or (whole and layer.type == ACCURACY):
         return "", ""
     kind = layer.type
     if kind == "Python":
@@ -244,7 +388,7 @@ def _class_of(layer: Any) -> tuple[str, str]:
         found = class_name(kind)
     except ProblemError:
         return "", "clgraft has no layer of this type"
-    return (found, "") if not is_loss(found) else ("", "a loss: a net for predictions has none")
+    return (found, "") if whole or not is_loss(found) else ("", "a loss: a net for predictions has none")
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

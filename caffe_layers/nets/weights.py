@@ -1,4 +1,4 @@
-"""Reads and writes the parameters of nets, Caffe's ``.caffemodel``, in all its forms but HDF5.
+"""Reads and writes the parameters of nets, Caffe's ``.caffemodel``; `hdf5` has its form in HDF5.
 
 The binary form is a message of protobuf. Its arrays are taken out as they lie there: a reader that makes an object of
 every number needs ten times the file's memory, and protobuf's own is bound to a release.
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.caffe_layers.nets import hdf5
 from clgraft.caffe_layers.prototxt import PrototxtError
 from clgraft.core.files import write_whole
 from clgraft.core.model import ModelError, Source, contents
@@ -32,7 +33,6 @@ V1_LAYER, V1_NAME, V1_BLOBS = 1, 4, 6  # layer: a layer of V0 in one of V1
 V0_NAME, V0_BLOBS = 1, 50
 BLOB_DATA, BLOB_SHAPE, BLOB_DOUBLES, SHAPE_SIZES = 5, 7, 8, 1
 LEGACY = (1, 2, 3, 4)  # num, channels, height, width
-HDF5 = b"\x89HDF\r\n\x1a\n"
 FIRST = re.compile(rb"(?:name|layers?|input\w*|state|force_backward|debug_info)\s*[:{<]")
 
 
@@ -60,7 +60,7 @@ def read_caffemodel(source: Source) -> list[LayerWeights]:
     Parameters
     ----------
     source : path or bytes
-        In binary form or in text form, of V0, V1 or today.
+        In binary form or in text form, of V0, V1 or today; a path also in HDF5.
 
     Returns
     -------
@@ -70,16 +70,20 @@ def read_caffemodel(source: Source) -> list[LayerWeights]:
     Raises
     ------
     ModelError
-        If it cannot be read, is damaged, or is HDF5.
+        If it cannot be read or is damaged, or is in HDF5 and h5py is not installed.
     """
     name, data = contents("caffe", source, "caffemodel")
-    if data.startswith(HDF5):
-        raise ModelError(f"[caffe] got {name} in HDF5, expected the binary form: Caffe's solver writes it by default")
-    return _from_text(name, data) if _is_text(data) else _Net(name).read(memoryview(data))
+    if data.startswith(hdf5.MAGIC):
+        if isinstance(source, bytes):
+            raise ModelError(f"[caffe] got {name} in HDF5, expected a path of it")
+        return [LayerWeights(layer, "", blobs) for layer, blobs in hdf5.read_weights(name)]
+    return _from_text(name, data) if _is_text(data) else MessageReader(name).read(memoryview(data))
 
 
 def write_caffemodel(path: str | os.PathLike[str], layers: Sequence[LayerWeights], name: str = "") -> None:
     """Write the parameters of a net in the binary form, for Caffe and every other reader of ``.caffemodel``.
+
+    A path that ends with ``.h5`` gets HDF5.
 
     Parameters
     ----------
@@ -94,26 +98,30 @@ def write_caffemodel(path: str | os.PathLike[str], layers: Sequence[LayerWeights
     ModelError
         If a blob has another type.
     """
-    parts = [_field(NET_NAME, name.encode())] if name else []
+    if os.fspath(path).endswith(".h5"):
+        hdf5.write_weights(path, [(layer.name, layer.blobs) for layer in layers])
+        return
+    parts = [bytes_field(NET_NAME, name.encode())] if name else []
     for layer in layers:
-        inside = [_field(LAYER_NAME, layer.name.encode())]
+        inside = [bytes_field(LAYER_NAME, layer.name.encode())]
         if layer.type:
-            inside.append(_field(LAYER_TYPE, layer.type.encode()))
-        inside += [_field(LAYER_BLOBS, _blob(layer.name, np.asarray(blob))) for blob in layer.blobs]
-        parts.append(_field(NET_LAYER, b"".join(inside)))
+            inside.append(bytes_field(LAYER_TYPE, layer.type.encode()))
+        inside += [bytes_field(LAYER_BLOBS, blob_bytes(layer.name, np.asarray(blob))) for blob in layer.blobs]
+        parts.append(bytes_field(NET_LAYER, b"".join(inside)))
     write_whole(Path(path), b"".join(parts), 0o644)
 
 
-def _blob(layer: str, array: np.ndarray) -> bytes:
+def blob_bytes(layer: str, array: np.ndarray) -> bytes:
+    """Return an array as a blob's message; `layer` is what it is called in errors."""
     numbers = {"float32": BLOB_DATA, "float64": BLOB_DOUBLES}
     if array.dtype.name not in numbers:
         raise ModelError(f"[caffe] got a blob of {array.dtype} in layer {layer!r}, expected float32 or float64")
     sizes = b"".join(map(_varint, array.shape))
     data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    fields = {BLOB_SHAPE: _field(SHAPE_SIZES, sizes) if sizes else b""}
+    fields = {BLOB_SHAPE: bytes_field(SHAPE_SIZES, sizes) if sizes else b""}
     if data:
         fields[numbers[array.dtype.name]] = data
-    return b"".join(_field(number, fields[number]) for number in sorted(fields))
+    return b"".join(bytes_field(number, fields[number]) for number in sorted(fields))
 
 
 def _varint(number: int) -> bytes:
@@ -125,7 +133,13 @@ def _varint(number: int) -> bytes:
     return bytes(found)
 
 
-def _field(number: int, data: bytes) -> bytes:
+def number_field(number: int, value: int) -> bytes:
+    """Return a field that holds a number."""
+    return _varint(number << 3 | VARINT) + _varint(value)
+
+
+def bytes_field(number: int, data: bytes) -> bytes:
+    """Return a field that holds bytes: text, or a message."""
     return _varint(number << 3 | BYTES) + _varint(len(data)) + data
 
 
@@ -139,17 +153,25 @@ class _Blob:
     doubles: bytearray = field(default_factory=bytearray)
 
 
-class _Net:
-    """Reads one net in binary form; its name is for errors."""
+class MessageReader:
+    """Reads messages of Caffe's in binary form.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    Parameters
+    ----------
+    name : str
+        Of the file, for errors.
+    form : str
+        What it should be.
+    """
+
+    def __init__(self, name: str, form: str = "a caffemodel") -> None:
+        self._name, self._form = name, f"{form} in binary form"
         self._blobs = 0
 
     def read(self, data: memoryview) -> list[LayerWeights]:
         """Return all layers."""
         layers: list[LayerWeights] = []
-        for number, value in self._fields(data, "the net"):
+        for number, value in self.fields(data, "the net"):
             if number not in (NET_LAYER, NET_LAYERS) or not isinstance(value, memoryview):
                 continue
             if len(layers) >= MOST_LAYERS:
@@ -173,14 +195,14 @@ class _Net:
             shift += 7
         raise self._error(f"a number in {where} that does not end", "a whole file")
 
-    def _fields(self, data: memoryview, where: str) -> Iterator[tuple[int, Any]]:
+    def fields(self, data: memoryview, where: str) -> Iterator[tuple[int, Any]]:
         """Yield the fields of a message: numbers, or views of the bytes of all others."""
         place, end = 0, len(data)
         while place < end:
             tag, place = self._number(data, place, where)
             number, kind = tag >> 3, tag & 7
             if not number:
-                raise self._error(f"a field 0 in {where}", "a caffemodel in binary form")
+                raise self._error(f"a field 0 in {where}", self._form)
             if kind == VARINT:
                 value, place = self._number(data, place, where)
                 yield number, value
@@ -190,13 +212,14 @@ class _Net:
             elif kind in SIZES:
                 count = SIZES[kind]
             else:
-                raise self._error(f"a field of kind {kind} in {where}", "a caffemodel in binary form")
+                raise self._error(f"a field of kind {kind} in {where}", self._form)
             if count > end - place:
                 raise self._error(f"{end - place} bytes left for field {number} of {where}", f"{count}: it is cut off")
             yield number, data[place : place + count]
             place += count
 
-    def _text(self, value: Any) -> str:
+    def text(self, value: Any) -> str:
+        """Return the text of a field."""
         try:
             return bytes(value).decode() if isinstance(value, memoryview) else ""
         except UnicodeDecodeError:
@@ -204,32 +227,33 @@ class _Net:
 
     def _layer(self, data: memoryview) -> LayerWeights:
         name, kind, blobs = "", "", []
-        for number, value in self._fields(data, "a layer"):
+        for number, value in self.fields(data, "a layer"):
             if number == LAYER_NAME:
-                name = self._text(value)
+                name = self.text(value)
             elif number == LAYER_TYPE:
-                kind = self._text(value)
+                kind = self.text(value)
             elif number == LAYER_BLOBS:
-                blobs.append(self._blob(value, name))
+                blobs.append(self.blob(value, name))
         return LayerWeights(name, kind, tuple(blobs))
 
     def _older_layer(self, data: memoryview) -> LayerWeights:
         """Return a layer of V1, or of V0 in one."""
         name, blobs = "", []
-        for number, value in self._fields(data, "a layer"):
+        for number, value in self.fields(data, "a layer"):
             if number == V1_NAME:
-                name = self._text(value)
+                name = self.text(value)
             elif number == V1_BLOBS:
-                blobs.append(self._blob(value, name))
+                blobs.append(self.blob(value, name))
             elif number == V1_LAYER and isinstance(value, memoryview):
-                for inner, part in self._fields(value, "a layer"):
+                for inner, part in self.fields(value, "a layer"):
                     if inner == V0_NAME:
-                        name = self._text(part)
+                        name = self.text(part)
                     elif inner == V0_BLOBS:
-                        blobs.append(self._blob(part, name))
+                        blobs.append(self.blob(part, name))
         return LayerWeights(name, "", tuple(blobs))
 
-    def _blob(self, data: Any, layer: str) -> np.ndarray:
+    def blob(self, data: Any, layer: str) -> np.ndarray:
+        """Return the array of a blob in some layer."""
         where = f"a blob of layer {layer!r}"
         if not isinstance(data, memoryview):
             raise self._error(f"{where} that is a number", "a message")
@@ -237,7 +261,7 @@ class _Net:
         if self._blobs > MOST_BLOBS:
             raise self._error(f"more than {MOST_BLOBS} blobs", "fewer")
         blob = _Blob()
-        for number, value in self._fields(data, where):
+        for number, value in self.fields(data, where):
             if number in LEGACY and isinstance(value, int):
                 blob.legacy[number] = _signed(value)
             elif number == BLOB_SHAPE and isinstance(value, memoryview):
@@ -253,7 +277,7 @@ class _Net:
     def _sizes(self, data: memoryview, where: str) -> list[int]:
         """Return the sizes of a shape, which lie side by side or each in a field."""
         found: list[int] = []
-        for number, value in self._fields(data, where):
+        for number, value in self.fields(data, where):
             if number != SHAPE_SIZES:
                 continue
             if isinstance(value, int):
@@ -301,8 +325,8 @@ def _from_text(name: str, data: bytes) -> list[LayerWeights]:
         found.append((layer.name or inner.name, "", layer.blobs or inner.blobs))
     if not found:
         raise ModelError(f"[caffe] got {name} without layers, expected a net's parameters")
-    reader = _Net(name)
+    reader = MessageReader(name)
     return [
-        LayerWeights(layer, kind, tuple(reader._blob(memoryview(blob.SerializeToString()), layer) for blob in blobs))
+        LayerWeights(layer, kind, tuple(reader.blob(memoryview(blob.SerializeToString()), layer) for blob in blobs))
         for layer, kind, blobs in found
     ]

@@ -56,6 +56,13 @@ def parse_graph(text: str) -> Graph:
 class GraphBuilder:
     """Collects nodes in the order in which they are added, and names their values.
 
+    Parameters
+    ----------
+    graph : Graph, optional
+        What there is already.
+    prefix : str
+        What the names of values begin with: none of the graph's values may have such a name.
+
     Examples
     --------
     >>> builder = GraphBuilder()
@@ -64,12 +71,12 @@ class GraphBuilder:
     >>> graph = builder.graph(y)
     """
 
-    def __init__(self) -> None:
-        self._nodes: list[Node] = []
-        self._inputs: list[Value] = []
-        self._states: list[Value] = []
-        self._scalars: list[str] = []
-        self._count = 0
+    def __init__(self, graph: Graph | None = None, prefix: str = "v") -> None:
+        self._nodes: list[Node] = [] if graph is None else list(graph.nodes)
+        self._inputs: list[Value] = [] if graph is None else list(graph.inputs)
+        self._states: list[Value] = [] if graph is None else list(graph.states)
+        self._scalars: list[str] = [] if graph is None else list(graph.scalars)
+        self._prefix, self._count = prefix, 0
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
         """Add an input and return its name."""
@@ -118,7 +125,7 @@ class GraphBuilder:
             if output in unwanted:
                 return SKIPPED
             self._count += 1
-            return f"v{self._count}"
+            return f"{self._prefix}{self._count}"
 
         node, written = new_node(problem, reads, scalars or {}, name)
         self._nodes.append(node)

@@ -255,6 +255,19 @@ class Structure:
                 found[name].append(i)
         return {name: tuple(numbers) for name, numbers in found.items()}
 
+    @cached_property
+    def changing_end(self) -> int:
+        """The number of the first of those nodes at the end that all change states, such as updates of parameters."""
+        number = len(self.nodes)
+        while number and self.nodes[number - 1].changes:
+            number -= 1
+        return number
+
+    def changes_between(self, names: Iterable[str], first: int, last: int) -> bool:
+        """Return whether a node from one on, and before another one, changes a state of some names."""
+        read = {state.name for state in self.states} & set(names)
+        return bool(read) and any(read & set(node.changes) for node in self.nodes[first:last])
+
     def with_nodes(self: Some, nodes: Iterable[Node]) -> Some:
         """Return the same graph with other nodes."""
         return replace(self, nodes=tuple(nodes))

@@ -6,16 +6,23 @@ from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import PRECISIONS, carried, expect_precision
 from clgraft.core.model.session import NetSession, Session, kept
 from clgraft.core.model.source import Source, contents
+from clgraft.core.model.store import Store
+from clgraft.core.model.trainer import Trainer
+from clgraft.core.model.training import LoweredTraining, TrainingNet
 
 __all__ = [
     "PRECISIONS",
     "LoweredNet",
+    "LoweredTraining",
     "ModelError",
     "Net",
     "NetSession",
     "Port",
     "Session",
     "Source",
+    "Store",
+    "Trainer",
+    "TrainingNet",
     "UnsupportedOperators",
     "carried",
     "contents",

@@ -18,6 +18,10 @@ from clgraft.core.model.errors import ModelError
 from clgraft.core.model.lowered import LoweredNet, Net
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import carried
+from clgraft.core.model.store import Store
+from clgraft.core.model.trainer import Trainer
+from clgraft.core.model.training import TrainingNet
+from clgraft.core.nn.optimizers import Optimizer
 from clgraft.core.session.contexts import context
 
 MOST_PROGRAMS = 8  # sets of shapes, or of answers to one question, that are kept
@@ -247,6 +251,8 @@ class NetSession(Session):
         Switches of passes of the graph, such as ``-fold``.
     precision : str, optional
         The type of products where numbers are float32 (see `Context.compile`).
+    store : Store, optional
+        Parameters that change, in place of the net's own.
 
     Notes
     -----
@@ -255,13 +261,19 @@ class NetSession(Session):
     """
 
     def __init__(
-        self, net: Net, device: str | None = None, passes: str | None = None, precision: str | None = None
+        self,
+        net: Net,
+        device: str | None = None,
+        passes: str | None = None,
+        precision: str | None = None,
+        store: Store | None = None,
     ) -> None:
         super().__init__()
         self.kind, self._precision = net.kind, precision
         self._net, self._context, self._passes = net, context(device), passes
         self._programs: OrderedDict[Any, _Program] = OrderedDict()
         self._arrays: dict[str, np.ndarray] = {}  # parameters as graphs read them; all programs share them
+        self._store = store  # the parameters since there is a trainer
         if all(port.sizes is not None for port in self.inputs):  # so that what does not fit is refused now
             self._program(self.shapes())
 
@@ -275,7 +287,32 @@ class NetSession(Session):
 
     @property
     def parameters(self) -> Mapping[str, np.ndarray]:
-        return MappingProxyType(dict(self._net.parameters))
+        return MappingProxyType(dict(self._net.parameters) if self._store is None else self._store.all())
+
+    def trainer(self, optimizer: str | Optimizer = "sgd", **options: Any) -> Trainer:
+        """Return a trainer of the model's parameters, with which this session computes from now on.
+
+        Parameters
+        ----------
+        optimizer : str or Optimizer
+        **options
+            See `Trainer`: ``lr``, ``loss``, ``frozen`` and others, and the optimizer's own, such as ``momentum``.
+
+        Raises
+        ------
+        ClgraftError
+            If the model has layers that do not train, or an option does not fit.
+        """
+        make = getattr(self._net, "for_training", None)
+        if make is None:
+            raise ModelError(f"[{self.kind}] got a net for predictions alone, expected one that trains")
+        net: TrainingNet = make()
+        with self._lock:
+            if self._store is None:
+                self._store = Store(self._net, self._context)
+                self._programs.clear()  # they have the parameters as constants
+        options.setdefault("passes", self._passes)
+        return Trainer(net, self._context, self._store, optimizer, **options)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         program = self._program(self.shapes(shapes))
@@ -322,10 +359,21 @@ class NetSession(Session):
         lowered = program.lowered
         constants = dict(lowered.build.constants)
         for inside, name in lowered.parameters.items():
-            constants[inside] = self._array(name)
+            if self._store is None:
+                constants[inside] = self._array(name)
         return self._context.compile(  # type: ignore[no-any-return]
             self._graph(program, names), self._passes, constants, precision=self._precision
         )
+
+    def _changing(self, lowered: LoweredNet, compiled: CompiledGraph) -> dict[str, Any]:
+        """Return the parameters that a graph reads and a trainer changes."""
+        if self._store is None:
+            return {}
+        read = (value.name for value in compiled.graph.inputs)
+        return {name: self._store[lowered.parameters[name]] for name in read if name in lowered.parameters}
+
+    def _parameter(self, name: str) -> np.ndarray:
+        return self._array(name) if self._store is None else self._store.elements(name)
 
     def _array(self, parameter: str) -> np.ndarray:
         if parameter not in self._arrays:
@@ -339,13 +387,16 @@ class NetSession(Session):
         arrays = {tensor.name: given[name] for name, tensor in lowered.inputs.items()}
         wanted = self._names(program, names)
         if wanted:
-            arrays = {**arrays, **self._compiled(program, wanted).run(arrays)}
+            compiled = self._compiled(program, wanted)
+            changing = self._changing(lowered, compiled)
+            found = compiled.run({**arrays, **changing})
+            arrays = {**arrays, **{name: found[name] for name in wanted}}
         results = []
         for tensor in tensors:
             if tensor.name in lowered.build.constants:
                 array = lowered.build.constants[tensor.name]
             elif tensor.name in lowered.parameters:
-                array = self._array(lowered.parameters[tensor.name])
+                array = self._parameter(lowered.parameters[tensor.name])
             else:
                 array = arrays[tensor.name]
             array = array.reshape(tensor.shape)

@@ -14,6 +14,7 @@ from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
 from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
+from clgraft.core.operators.update import UpdateProblem
 from clgraft.core.problem import Problem
 
 Backward = Callable[["Build", "tuple[Tensor | None, ...]", "tuple[bool, ...]"], "Sequence[Tensor | None]"]
@@ -141,6 +142,19 @@ class Build:
         shapes = tuple(tensor.shape for tensor in tensors)
         problem = PointwiseProblem(shapes, text, tuple(reduce), tuple(scalars or {}), alpha, dtype=tensors[0].dtype)
         return self.add(problem, *tensors, scalars=scalars, unwanted=unwanted)
+
+    def update(
+        self,
+        text: str,
+        reads: Sequence[Tensor],
+        states: Sequence[Tensor],
+        scalars: Mapping[str, float | str] | None = None,
+    ) -> None:
+        """Add an expression of x0, x1, ..., reads and then states, that changes the states to y0, y1, ... in order."""
+        tensors = (*reads, *states)
+        shapes = tuple(tensor.shape for tensor in tensors)
+        step = PointwiseProblem(shapes, text, parameters=tuple(scalars or {}), dtype=tensors[0].dtype)
+        self.add(UpdateProblem(step), *tensors, scalars=scalars)
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """Return the same elements in another shape."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Build, Tensor
@@ -24,9 +25,79 @@ def softmax_cross_entropy(build: Build, x: Tensor, label: Tensor, sizes: Sequenc
 
     The gradient does not know that bound. A label that names no class adds nothing.
     """
-    entropy = CrossEntropyProblem("forward", *sizes, dtype=x.dtype)
-    y = softmax(build, x, sizes)
+    return cross_entropy(build, softmax(build, x, sizes), label, sizes, lowest=lowest)
+
+
+def cross_entropy(build: Build, y: Tensor, label: Tensor, sizes: Sequence[int], *, lowest: float) -> Tensor:
+    """Return the sum of -log(y at the label), of one element, where y is the result of a softmax.
+
+    Probabilities below `lowest` count as that; the gradient, which is that of the softmax's input, does not know it.
+    """
+    entropy = CrossEntropyProblem("forward", *sizes, dtype=y.dtype)
     return build.add(entropy, y, label, scalars={"lowest": lowest})[0]
+
+
+def mean_cross_entropy(
+    build: Build, y: Tensor, label: Tensor, sizes: Sequence[int], *, ignored: float | None = None
+) -> Tensor:
+    """Return the mean of -log(y at the label) over the labels that count, without a gradient.
+
+    Parameters
+    ----------
+    y : Tensor
+        Probabilities.
+    label : Tensor
+        Classes, or where it has the size of y probabilities.
+    sizes : sequence of int
+        Elements before, of and after the axis of the classes.
+    ignored : float, optional
+        Labels of this value do not count.
+    """
+    places = sizes[0] * sizes[2]
+    if label.size == y.size:
+        total = summed(build, "y0 = -x1 * log(fmax(x0, 1e-38));", y, label)
+        return build.without_gradient(build.pointwise("y0 = x0 * share;", [total], {"share": 1 / max(1, places)})[0])
+    if label.size > places:
+        label = shapes.cut(build, build.reshape(label, (label.size,)), (places,), (0,))
+    problem = CrossEntropyProblem("forward", *sizes, ignored is not None, dtype=y.dtype)
+    more = {} if ignored is None else {"ignored": ignored}
+    total, counts = build.add(problem, y, label, scalars={"lowest": 1e-38, **more})
+    return build.without_gradient(divided(build, total, counts))
+
+
+def divided(build: Build, total: Tensor, counts: Tensor) -> Tensor:
+    """Return a sum divided by the first of two counts, or by 1 if that is 0."""
+    counted = build.cast(counts, total.dtype)
+    first = shapes.cut(build, counted, (1,), (0,))
+    return build.pointwise("y0 = x0 / fmax(x1, 1);", [total, first])[0]
+
+
+def shared(build: Build, total: Tensor, number: float) -> Tensor:
+    """Return a sum divided by a number."""
+    return build.pointwise("y0 = x0 / number;", [total], {"number": number})[0]
+
+
+def weighted_sum(build: Build, x: Tensor, weight: float) -> Tensor:
+    """Return the sum of all elements times a weight."""
+    flat = build.reshape(x, (x.size,))
+    return build.pointwise("y0 = x0 * weight;", [flat], {"weight": weight}, (Reduction("sum", shape=(1,)),))[0]
+
+
+def mean_of_regression(build: Build, x: Tensor, label: Tensor, loss: str) -> Tensor:
+    """Return the mean of the loss of one of `REGRESSIONS` at its output, without a gradient."""
+    text = {
+        "linear": "y0 = 0.5 * (x0 - x1) * (x0 - x1);",
+        "logistic": "y0 = -x1 * log(fmax(x0, 1e-38)) - (1 - x1) * log(fmax(1 - x0, 1e-38));",
+        "mae": "y0 = fabs(x0 - x1);",
+    }[loss]
+    total = summed(build, text, x, label)
+    return build.without_gradient(build.pointwise("y0 = x0 * share;", [total], {"share": 1 / max(1, x.size)})[0])
+
+
+def summed(build: Build, text: str, a: Tensor, b: Tensor) -> Tensor:
+    """Return the sum over all elements of an expression of x0 and x1, elements of two values of one size."""
+    given = [build.reshape(one, (a.size,)) for one in (a, b)]
+    return build.pointwise(text, given, reduce=(Reduction("sum", shape=(1,)),))[0]
 
 
 def softmax_with_labels(
@@ -121,6 +192,7 @@ def summed_cross_entropy(
     lowest: float,
     ignored: float | None = None,
     scale: float | str,
+    by_count: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the sum of -log(softmax at the label), how many labels count and how many name no class, and the softmax.
 
@@ -135,6 +207,8 @@ def summed_cross_entropy(
         Labels of this value count nowhere.
     scale : float or str
         The stated gradient is that of the loss times this number, whatever comes in.
+    by_count : bool
+        Whether it is divided by the number of labels that count.
     """
     first = build.here
     y = softmax(build, x, sizes)
@@ -144,7 +218,9 @@ def summed_cross_entropy(
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         scalars = {"scale": scale, "smooth": 0.0, **more}
-        return (*build.add(problem.with_direction("backward"), y, label, scalars=scalars), None)
+        reads = (y, label, counts) if by_count else (y, label)
+        back = replace(problem, direction="backward", by_count=by_count)
+        return (*build.add(back, *reads, scalars=scalars), None)
 
     build.state_gradient(first, (x, label), (loss,), backward)
     return loss, build.without_gradient(counts), build.without_gradient(y)

@@ -155,6 +155,16 @@ def update_averages(
     build.add(problem, normed.mean, normed.variance, *moving, scalars=scalars)
 
 
+def update_count(build: Build, count: Tensor, *, keep: float, add: float) -> None:
+    """Change the number of values in a moving sum in place: it is multiplied by `keep`, and `add` is added."""
+    build.update("y0 = keep * x0 + share;", [], [count], {"keep": keep, "share": add})
+
+
+def counted_average(build: Build, total: Tensor, count: Tensor) -> Tensor:
+    """Return a moving sum divided by the number of values in it, zeros for none."""
+    return build.pointwise("y0 = x1 == 0 ? 0 : x0 * (1 / x1);", [total, count])[0]
+
+
 def unbiased(count: int, single: float = math.nan) -> float:
     """Return what makes the biased variance of so many values an unbiased one; `single` for a single value."""
     return count / (count - 1) if count > 1 else single

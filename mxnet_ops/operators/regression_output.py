@@ -62,6 +62,10 @@ class RegressionOutput(Operator):
             raise self.error("label", f"of shape {label}", f"shape {data}, or one of as many elements")
         return [data, label], [data], []
 
+    def shown_loss(self, build: Build, output: Tensor, label: Tensor) -> Tensor:
+        """Return the mean of the loss, for a user to look at."""
+        return losses.mean_of_regression(build, output, label, self.loss)
+
     def build(self, build: Build, data: Tensor, label: Tensor) -> Tensor:
         scale = self.grad_scale / max(1, math.prod(label.shape[1:]))
         return losses.regression(build, data, label, self.loss, scale=scale)

@@ -103,6 +103,11 @@ class SoftmaxOutput(Operator):
             raise self.error("label", f"of shape {label}", f"one of {allowed}, or {data}")
         return [data, label or allowed[0]], [data], []
 
+    def shown_loss(self, build: Build, output: Tensor, label: Tensor) -> Tensor:
+        """Return the mean cross entropy of the output, for a user to look at."""
+        sizes, ignored = self._sizes(output.shape), float(int(self.ignore_label)) if self.use_ignore else None
+        return losses.mean_cross_entropy(build, output, label, sizes, ignored=ignored)
+
     def _sizes(self, data: Shape) -> tuple[int, int, int]:
         if self.multi_output:
             return data[0], data[1], math.prod(data[2:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable, Union
@@ -10,7 +11,15 @@ import numpy as np
 
 import clgraft.mxnet_ops.operators  # noqa: F401  makes the families known
 from clgraft.core.errors import ClgraftError
-from clgraft.core.model import LoweredNet, ModelError, Port, UnsupportedOperators, carried, expect_precision
+from clgraft.core.model import (
+    LoweredNet,
+    LoweredTraining,
+    ModelError,
+    Port,
+    UnsupportedOperators,
+    carried,
+    expect_precision,
+)
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.attributes import Attributes
@@ -19,11 +28,12 @@ from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.swap.attributes import Kept
 from clgraft.mxnet_ops.swap.table import Node, plain_name, translate
 from clgraft.mxnet_ops.symbols.moving import MOVING, Moving
-from clgraft.mxnet_ops.symbols.params import BFLOAT16, DTYPES
+from clgraft.mxnet_ops.symbols.params import BFLOAT16, DTYPES, write_params
 from clgraft.mxnet_ops.symbols.symbol import Entry, SymbolGraph, SymbolNode
 
 # operators that end a net with a loss: inference does not read their second input
 LOSSES = ("ocl_softmax_output", "ocl_regression_output")
+FACTORS = ("__lr_mult__", "__wd_mult__")  # attributes of variables
 REAL = ("float16", "float32", "float64")  # from narrow to wide
 MOST_CONSTANT_BYTES = 2**30  # of all constants that a symbol makes
 CODES_AS_TEXT = {str(code) for code in DTYPES}  # of types, as attributes have them
@@ -45,12 +55,15 @@ class Given:
         Whether runs give it; others are parameters.
     dtype : str
         In graphs.
+    is_state : bool
+        Whether an operator changes it when it trains.
     """
 
     name: str
     inside: str
     is_input: bool
     dtype: str
+    is_state: bool = False
 
 
 class SymbolNet:
@@ -64,6 +77,8 @@ class SymbolNet:
     precision : str, optional
         The type in which real numbers travel: ``float32``, ``float16`` or ``float64``. By default parameters have that
         of the file, and inputs what the symbol says of them, or single precision.
+    training : bool
+        Whether it is lowered for a trainer: labels are inputs, and operators compute as they do when they train.
 
     Attributes
     ----------
@@ -80,13 +95,20 @@ class SymbolNet:
     """
 
     kind: str = "mxnet"
+    convention: str = "mxnet"
 
-    def __init__(self, symbol: SymbolGraph, parameters: Mapping[str, np.ndarray], precision: str | None = None) -> None:
+    def __init__(
+        self,
+        symbol: SymbolGraph,
+        parameters: Mapping[str, np.ndarray],
+        precision: str | None = None,
+        training: bool = False,
+    ) -> None:
         expect_precision(self.kind, precision)
-        self._symbol, self._precision = symbol, precision
+        self._symbol, self._precision, self._training = symbol, precision, training
         self.parameters = {name: _read_only(array) for name, array in parameters.items()}
         self._does = self._resolved()
-        self._labels = self._unread_labels()
+        self._labels = set() if training else self._unread_labels()
         self._given = self._variables()
         self._by_name = {each.name: each for each in self._given.values()}
         self.parameters = {name: self.parameters[name] for name, each in self._by_name.items() if not each.is_input}
@@ -106,8 +128,29 @@ class SymbolNet:
         ModelError
             Naming the operator that does not fit its inputs.
         """
-        lowering = _Lowering(self._symbol, self._does, self._given, self._labels)
+        lowering = _Lowering(self._symbol, self._does, self._given, self._labels, self._training)
         return lowering.run(shapes, self.parameters, self._names)
+
+    def for_training(self) -> SymbolNet:
+        """Return the net for a trainer."""
+        return SymbolNet(self._symbol, self.parameters, self._precision, training=True)
+
+    @property
+    def learned(self) -> dict[str, tuple[float, float]]:
+        """The parameters that an optimizer changes, with the symbol's factors of learning rate and weight decay."""
+        found = {}
+        for number, given in self._given.items():
+            if given.is_input or given.is_state or self.parameters[given.name].dtype.kind not in "fV":
+                continue
+            known = self._symbol.nodes[number].attributes if number >= 0 else {}
+            factors = (Attributes("variable", {"factor": known.get(key, "1")}) for key in FACTORS)
+            found[given.name] = tuple(each.number("factor", 1.0) for each in factors)
+        return found  # type: ignore[return-value]
+
+    def write(self, path: str | os.PathLike[str], parameters: Mapping[str, np.ndarray]) -> None:
+        """Write parameters as `Module.save_checkpoint` and `HybridBlock.export` do."""
+        states = {given.name for given in self._given.values() if given.is_state}
+        write_params(path, {f"{'aux' if name in states else 'arg'}:{name}": a for name, a in parameters.items()})
 
     # what the symbol says
 
@@ -180,11 +223,13 @@ class SymbolNet:
         """
         missing: dict[str, str] = {}
         found: dict[int, Given] = {}
+        states = self._states()
         for number, node in enumerate(self._symbol.nodes):
             if node.is_variable and number not in self._labels:
                 is_input = node.name not in self.parameters
                 inside = f"{'input' if is_input else 'parameter'}{number}"
-                found[number] = Given(node.name, inside, is_input, self._dtype(node.name, node.attributes))
+                dtype = self._dtype(node.name, node.attributes)
+                found[number] = Given(node.name, inside, is_input, dtype, number in states)
         for number, does in self._does.items():
             node = self._symbol.nodes[number]
             if isinstance(does, Moving):
@@ -198,7 +243,7 @@ class SymbolNet:
             for name in names[len(node.inputs) :]:
                 own = f"{node.name}_{name}"
                 if name in does.auxiliary and own in self.parameters:
-                    found[-1 - len(found)] = Given(own, f"state{len(found)}", False, self._dtype(own, {}))
+                    found[-1 - len(found)] = Given(own, f"state{len(found)}", False, self._dtype(own, {}), True)
                 else:
                     missing.setdefault(own, str(node))
         if missing:
@@ -206,6 +251,15 @@ class SymbolNet:
             raise ModelError(
                 f"[{self.kind}] got no array for {len(missing)} parameters, expected all of them, such as {shown}"
             )
+        return found
+
+    def _states(self) -> set[int]:
+        """Return the variables that are states of operators."""
+        found = set()
+        for number, does in self._does.items():
+            if isinstance(does, Operator):
+                inputs = self._symbol.nodes[number].inputs
+                found |= {source for source, _ in inputs[len(does.arguments) :]}
         return found
 
     def _dtype(self, name: str, attributes: Mapping[str, str]) -> str:
@@ -253,10 +307,16 @@ class _Lowering:
     """A net for some shapes, while its graph is made."""
 
     def __init__(
-        self, symbol: SymbolGraph, does: Mapping[int, Does], given: Mapping[int, Given], labels: Collection[int]
+        self,
+        symbol: SymbolGraph,
+        does: Mapping[int, Does],
+        given: Mapping[int, Given],
+        labels: Collection[int],
+        training: bool,
     ) -> None:
         self._symbol, self._does, self._given, self._labels = symbol, does, given, labels
-        self._build = Build(training=False)
+        self._build = Build(training=training)
+        self._keys: list[Tensor] = []
         self._values: dict[Entry, Tensor] = {}
         self._states: dict[str, Tensor] = {}  # those that no node reads by number
         self._made = self._nbytes = 0
@@ -266,7 +326,7 @@ class _Lowering:
         shapes: Mapping[str, tuple[int, ...]],
         parameters: Mapping[str, np.ndarray],
         names: Callable[[int], Sequence[str]],
-    ) -> LoweredNet:
+    ) -> LoweredTraining:
         """Return the graph.
 
         Parameters
@@ -281,7 +341,8 @@ class _Lowering:
         named: dict[str, Tensor] = {}
         for number, given in self._given.items():
             shape = shapes[given.name] if given.is_input else parameters[given.name].shape
-            tensor = named[given.name] = self._build.input(given.inside, shape, given.dtype)
+            add = self._build.state if given.is_state and self._build.training else self._build.input
+            tensor = named[given.name] = add(given.inside, shape, given.dtype)
             if given.is_input:
                 inputs[given.name] = tensor
             self._values[number, 0] = self._states[given.name] = tensor
@@ -297,7 +358,26 @@ class _Lowering:
         for number, output in self._symbol.heads:
             named[names(number)[output]] = self._value((number, output), "the heads")
         inside = {given.inside: given.name for given in self._given.values() if not given.is_input}
-        return LoweredNet(self._build, inputs, inside, named)
+        heads, shown = self._losses() if self._build.training else ((), {})
+        weights = dict.fromkeys(shown, 1.0)
+        return LoweredTraining(self._build, inputs, inside, named, heads, shown, weights, tuple(self._keys))
+
+    def _losses(self) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """Return the net's heads that are losses with gradients of their own, and the values of these losses."""
+        heads: list[Tensor] = []
+        shown: dict[str, Tensor] = {}
+        for number, output in self._symbol.heads:
+            does = self._does.get(number)
+            if not isinstance(does, Operator) or not _label_places(does):
+                continue
+            head = self._values[number, output]
+            heads.append(head)
+            if isinstance(does, RegionOperator):
+                continue
+            label = self._values[self._symbol.nodes[number].inputs[1]]
+            name = f"loss:{self._symbol.nodes[number].name}" if shown else "loss"
+            shown[name] = does.shown_loss(self._build, head, label)  # type: ignore[attr-defined]
+        return tuple(heads), shown
 
     def _value(self, entry: Entry, reader: str) -> Tensor:
         if entry not in self._values:
@@ -351,13 +431,20 @@ class _Lowering:
             self._build.filled(inferred[0][place], 0.0, widest) if value is None else self._build.cast(value, widest)
             for place, value in enumerate(values)
         ]
-        keys = [self._build.filled((KEY_WORDS,), 0, "int32") for _ in operator.draws]
+        keys = [self._key() for _ in operator.draws]
         made = operator.build(self._build, *arguments, *keys)
         outputs = made if isinstance(made, tuple) else (made,)
         return [
             self._build.reshape(self._build.cast(output, first), tuple(shape))
             for output, shape in zip(outputs, inferred[1])
         ]
+
+    def _key(self) -> Tensor:
+        """Return the key of an operator's random numbers, which differ from step to step in training."""
+        if not self._build.training:
+            return self._build.filled((KEY_WORDS,), 0, "int32")
+        self._keys.append(self._build.input(f"key{len(self._keys)}", (KEY_WORDS,), "int32"))
+        return self._keys[-1]
 
     def _region(self, region: RegionOperator, values: Sequence[Tensor | None]) -> list[Tensor]:
         """Return the outputs of a region, whose operators are built one by one."""

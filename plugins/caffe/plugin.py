@@ -11,7 +11,7 @@ from clgraft.caffe_layers import swap
 from clgraft.caffe_layers.swap import Report
 from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.core.files import STDIN, is_stream
-from clgraft.plugins.caffe import run
+from clgraft.plugins.caffe import run, train
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
 
 _STDOUT = (STDIN, "/dev/stdout")
@@ -29,6 +29,8 @@ class CaffePlugin(Plugin):
         "clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU",
         "clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt",
         "clgraft tune train_val.prototxt",
+        "clgraft train -solver solver.prototxt",
+        "clgraft train -solver solver.prototxt -snapshot net_iter_1000.solverstate",
     )
     # the pure Python protobuf, which Caffe's generated classes need, and no log of every layer
     environment = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}  # noqa: RUF012
@@ -89,8 +91,9 @@ class CaffePlugin(Plugin):
         ]
 
     def add_commands(self, commands: Any) -> None:
-        """Add `clgraft caffe` to the subparsers of the command line."""
+        """Add `clgraft caffe` and `clgraft train` to the subparsers of the command line."""
         run.add_command(commands)
+        train.add_command(commands)
 
     @staticmethod
     def _as_text(request: SwapRequest, chosen: dict[str, Any]) -> tuple[str, list[Report]]:

@@ -18,7 +18,7 @@ from typing import Any
 from clgraft.caffe_layers.library import build, process
 from clgraft.core import settings
 from clgraft.core.errors import BuildError, ClgraftError
-from clgraft.plugins.caffe import embedded, files
+from clgraft.plugins.caffe import embedded, files, train
 
 # the first protobuf that refuses message classes as old as Caffe's, unless it runs in pure Python
 _STRICT_PROTOBUF = 4
@@ -86,6 +86,9 @@ def run(options: argparse.Namespace) -> int:
     FileError
         If a file that it is called with cannot be read.
     """
+    if options.action == "train" and options.binary is None and options.replace is None and not found_binary():
+        print("clgraft: there is no caffe command: this is clgraft train, without Caffe", file=sys.stderr)
+        return train.run_words(options.arguments)
     binary = find_binary(options.binary)
     files.expect_files(options.arguments)
     fault = "" if options.action == "device_query" else files.why_no_gpu(binary, options.arguments)
@@ -155,14 +158,19 @@ def find_binary(given: Path | None = None) -> str:
         if found is None:
             raise CaffeError(f"[caffe] got {given}, expected a caffe command that can be run")
         return found
-    root = os.environ.get("CAFFE_ROOT", "")
-    found = shutil.which("caffe") or (shutil.which(os.path.join(root, "build", "tools", "caffe")) if root else None)
+    found = found_binary()
     if found is None:
         raise CaffeError(
             "[caffe] got no caffe command on PATH, expected one (Debian 11: apt install caffe), or --binary FILE; "
             "Python wheels of Caffe come without it: train with caffe.SGDSolver there"
         )
     return found
+
+
+def found_binary() -> str | None:
+    """Return the path of the caffe command of PATH, else that of `$CAFFE_ROOT`; None if there is none."""
+    root = os.environ.get("CAFFE_ROOT", "")
+    return shutil.which("caffe") or (shutil.which(os.path.join(root, "build", "tools", "caffe")) if root else None)
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:

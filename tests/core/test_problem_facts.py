@@ -17,7 +17,16 @@ LARGEST = 40_000  # elements of all arguments, for finite differences
 STEP = 1e-6
 # scalars that have to stay apart from the data: kinks would lie among the points
 # forward only: they have no gradient problems, and say so
-FORWARD_ONLY = ("gradients", "separable", "resample", "gridsample", "roialign", "cumulative product", "scatter")
+FORWARD_ONLY = (
+    "gradients",
+    "separable",
+    "resample",
+    "gridsample",
+    "roialign",
+    "cumulative product",
+    "scatter",
+    "update",
+)
 SCALARS = {"low": -0.3, "high": 1.1}
 
 

@@ -19,6 +19,7 @@ import clgraft.mxnet_ops as ops
 from clgraft.mxnet_ops.engine.calls import lib
 from clgraft.mxnet_ops.optimizers import update as update_module
 from clgraft.mxnet_ops.optimizers.numbers import as_mxnet_reads
+from tests.core.nn.optimizer_steps import GRADIENTS, RATES, WEIGHT, steps
 
 SHAPES = ((1,), (7,), (16, 3, 3, 3), (1009,), (513,), (257, 601))
 RULES = (("sgd", {"momentum": 0.9}), ("sgd", {}), ("nag", {"momentum": 0.87}), ("nag", {}), ("adam", {}))
@@ -522,3 +523,28 @@ def test_a_wrong_number_of_threads_is_an_error_of_the_first_update():
         timeout=100,
     )
     assert done.returncode and "[optimizer] got CLGRAFT_UPDATE_THREADS='all', expected a number" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "given"),
+    [
+        ("sgd", {"momentum": 0.9}, {"momentum": 0.9}),
+        ("nag", {"momentum": 0.9}, {"momentum": 0.9}),
+        ("adagrad", {}, {}),
+        ("rmsprop", {}, {}),
+        ("rmsprop", {"momentum": 0.9, "centered": True}, {"centered": True}),
+        ("adadelta", {}, {}),
+        ("adam", {}, {}),
+    ],
+)
+def test_the_cores_optimizers_have_mxnets_conventions(kind, options, given):
+    weight = mx.nd.array(WEIGHT, dtype="float32")
+    optimizer = mx.optimizer.create(kind, learning_rate=1.0, wd=0.1, clip_gradient=0.5, rescale_grad=0.5, **given)
+    state = optimizer.create_state(0, weight)
+    for gradient, rate in zip(GRADIENTS, RATES):
+        optimizer.lr = rate
+        optimizer.update(0, weight, mx.nd.array(gradient, dtype="float32"), state)
+    if options.get("centered"):
+        options = {**options, "clip_decayed": True}
+    found = steps(kind, "mxnet", weight_decay=0.1, clip_gradient=0.5, rescale_grad=0.5, **options)
+    np.testing.assert_allclose(found, weight.asnumpy(), rtol=3e-5, atol=3e-6)

@@ -97,12 +97,11 @@ def _layer_of(graph: Structure, nodes: list[Node | None], name: str, reader: int
     """Return the layer that computes a value for one reader alone, if it may run where the reader does."""
     writer = graph.writers.get(name)
     layer = None if writer is None else nodes[writer]
-    if layer is None or graph.readers[name] != (reader,) or name in graph.outputs:
+    if writer is None or layer is None or graph.readers[name] != (reader,) or name in graph.outputs:
         return None
     if not isinstance(layer.problem, (ConvProblem, DenseProblem)) or layer.problem.direction != "forward":
         return None
-    states = {state.name for state in graph.states}
-    return None if states & set(layer.reads) else layer  # it would move behind a change of its state
+    return None if graph.changes_between(layer.reads, writer, reader) else layer
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,11 @@ def fold_batch_norms(graph: Some, constants: Collection[str] | None = None, fits
         x = node.named("x")
         writer = graph.writers.get(x)
         layer = None if writer is None else nodes[writer]
-        if layer is None or graph.readers[x] != (i,) or x in graph.outputs or not _serves(layer, node.problem):
+        if writer is None or layer is None or graph.readers[x] != (i,) or x in graph.outputs:
             continue
-        states = {state.name for state in graph.states}
-        if states & set(layer.reads):
+        if not _serves(layer, node.problem):
+            continue
+        if graph.changes_between(layer.reads, writer, i):
             continue  # the layer would move past a change of its state
         if fixed is not None and fits is not None and not set(layer.reads[1:]) <= fixed:
             problem = FusedProblem(layer.problem, (CHANNEL, CHANNEL), "y0 = x0 * x1 + x2")

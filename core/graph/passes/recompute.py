@@ -120,7 +120,8 @@ def _cheap(graph: Structure, name: str) -> bool:
     """Return whether a value is computed in one pass over memory from values that do not change."""
     node = _source(graph, name)
     problem = node.problem
-    if {state.name for state in graph.states} & set(node.reads):
+    end = graph.changing_end
+    if graph.changes_between(node.reads, 0, end) or max(graph.readers[name], default=0) >= end:
         return False
     if isinstance(problem, PointwiseProblem):
         return not any(problem.reductions) and not problem.beta and problem.assignments.outputs == 1

@@ -44,10 +44,9 @@ def _only_writer(graph: Structure, nodes: list[Node | None], name: str, reader: 
     """Return the node that computes a value for one reader alone, if it may run where the reader does."""
     writer = graph.writers.get(name)
     node = None if writer is None else nodes[writer]
-    if node is None or graph.readers[name] != (reader,) or name in graph.outputs:
+    if writer is None or node is None or graph.readers[name] != (reader,) or name in graph.outputs:
         return None
-    states = {state.name for state in graph.states}
-    return None if states & set(node.reads) else node  # it would move behind a change of its state
+    return None if graph.changes_between(node.reads, writer, reader) else node
 
 
 def _separable(first: Problem, second: Problem) -> SeparableProblem | None:

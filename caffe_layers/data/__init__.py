@@ -1,0 +1,1 @@
+"""Data for nets without Caffe: what Caffe's data layers read, in batches."""

@@ -1,0 +1,1 @@
+"""Caffe's solvers without Caffe: what `caffe train` does with a solver's prototxt."""

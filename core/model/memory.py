@@ -1,0 +1,54 @@
+"""Arrays that stay where a device reads them: in its own memory, or on the host where it uses that."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 128  # bytes
+
+
+class Memory:
+    """Makes arrays for a context, and moves their elements.
+
+    Parameters
+    ----------
+    context : Context
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._staged = context.device.host_access == "staged"
+
+    def array(self, elements: np.ndarray) -> Any:
+        """Return a new array with these elements."""
+        if self._staged:
+            import pyopencl.array as device_array
+
+            return device_array.to_device(self._context.queue, np.ascontiguousarray(elements))
+        nbytes = math.prod(elements.shape) * elements.dtype.itemsize
+        block = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -block.ctypes.data % ALIGNMENT
+        made = block[start : start + nbytes].view(elements.dtype).reshape(elements.shape)
+        made[...] = elements
+        return made
+
+    def zeros(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+        """Return a new array of zeros."""
+        return self.array(np.zeros(shape, dtype))
+
+    def elements(self, array: Any) -> np.ndarray:
+        """Return a copy of an array's elements, after what is queued has run."""
+        self._context.finish()
+        return np.array(array) if isinstance(array, np.ndarray) else array.get(self._context.queue)  # type: ignore
+
+    def change(self, array: Any, elements: np.ndarray) -> None:
+        """Overwrite an array's elements."""
+        self._context.finish()
+        if isinstance(array, np.ndarray):
+            array[...] = elements
+        else:
+            array.set(np.ascontiguousarray(elements), self._context.queue)
+            self._context.queue.finish()

@@ -1,0 +1,186 @@
+"""Trainers: losses, gradients and updates of nets of MXNet and Caffe without their frameworks, and what stays."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from clgraft import core
+from clgraft.caffe_layers.nets.net import CaffeNet, read_net
+from clgraft.caffe_layers.nets.weights import read_caffemodel
+from clgraft.core.errors import ClgraftError
+from clgraft.core.model import ModelError, NetSession, Store, Trainer
+from clgraft.core.nn import losses
+from clgraft.core.session.context import Context
+from tests.plugins.models.symbols import read_named, session, symbol
+from tests.plugins.models.test_caffe_nets import SMALL, WEIGHTS
+from tests.plugins.models.test_mxnet_nets import random
+
+LINES = [
+    ("FullyConnected", "one", {"num_hidden": 6}, ["data", "one_weight", "one_bias"]),
+    ("BatchNorm", "bn", {"fix_gamma": False}, ["one", "bn_gamma", "bn_beta", "bn_moving_mean", "bn_moving_var"]),
+    ("Activation", "relu", {"act_type": "relu"}, ["bn"]),
+    ("Dropout", "drop", {"p": 0.0}, ["relu"]),
+    ("FullyConnected", "two", {"num_hidden": 3}, ["drop", "two_weight", "two_bias"]),
+    ("SoftmaxOutput", "softmax", {}, ["two", "softmax_label"]),
+]
+PARAMETERS = {
+    "one_weight": random(6, 5, seed=1),
+    "one_bias": random(6, seed=2),
+    "bn_gamma": np.ones(6, np.float32),
+    "bn_beta": np.zeros(6, np.float32),
+    "bn_moving_mean": np.zeros(6, np.float32),
+    "bn_moving_var": np.ones(6, np.float32),
+    "two_weight": random(3, 6, seed=3),
+    "two_bias": random(3, seed=4),
+}
+X, LABELS = random(8, 5, seed=5), np.arange(8, dtype=np.float32) % 3
+
+
+def forward(values: dict[str, np.ndarray], x: np.ndarray, moving: bool = False) -> np.ndarray:
+    """Return the probabilities of the small net in double precision."""
+    p = {name: array.astype(np.float64) for name, array in values.items()}
+    one = x @ p["one_weight"].T + p["one_bias"]
+    mean, var = (p["bn_moving_mean"], p["bn_moving_var"]) if moving else (one.mean(0), one.var(0))
+    hidden = np.maximum((one - mean) / np.sqrt(var + 1e-3) * p["bn_gamma"] + p["bn_beta"], 0)
+    two = hidden @ p["two_weight"].T + p["two_bias"]
+    found = np.exp(two - two.max(1, keepdims=True))
+    return found / found.sum(1, keepdims=True)
+
+
+def loss(values: dict[str, np.ndarray]) -> float:
+    return float(-np.log(forward(values, X)[np.arange(8), LABELS.astype(int)]).mean())
+
+
+def test_a_step_descends_by_the_gradient_and_the_session_sees_it(tmp_path):
+    net = session(symbol(LINES), PARAMETERS)
+    trainer = net.trainer("sgd", lr=0.1, rescale_grad=1 / 8)
+    batch = {"data": X, "softmax_label": LABELS}
+    assert trainer.loss(batch) == pytest.approx(loss(PARAMETERS), rel=1e-5)
+    before = trainer.parameters
+    assert trainer.step(batch) == pytest.approx(loss(PARAMETERS), rel=1e-5)
+    after = trainer.parameters
+    for name in ("one_weight", "bn_gamma", "bn_beta", "two_weight", "two_bias"):
+        place = np.unravel_index(np.abs(after[name] - before[name]).argmax(), after[name].shape)
+        changed = {end: {**before, name: before[name].astype(np.float64)} for end in (-1, 1)}
+        for end, each in changed.items():
+            each[name][place] += end * 1e-4
+        slope = (loss(changed[1]) - loss(changed[-1])) / 2e-4
+        assert before[name][place] - after[name][place] == pytest.approx(0.1 * slope, rel=2e-3, abs=1e-6), name
+    one = X.astype(np.float64) @ PARAMETERS["one_weight"].T + PARAMETERS["one_bias"]
+    expected = 0.9 * before["bn_moving_mean"] + 0.1 * one.mean(0)
+    np.testing.assert_allclose(after["bn_moving_mean"], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(net.run({"data": X})["softmax_output"], forward(after, X, moving=True), atol=1e-5)
+    np.testing.assert_array_equal(net.parameters["two_bias"], after["two_bias"])
+    trainer.save(tmp_path / "net.params")
+    saved = read_named(tmp_path / "net.params")
+    assert all(np.array_equal(saved[name], array) for name, array in after.items())
+
+
+def test_sums_of_gradients_schedules_frozen_parameters_and_saved_states(tmp_path):
+    batch = {"data": X, "softmax_label": LABELS}
+    options = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.5}
+    whole = session(symbol(LINES), PARAMETERS).trainer("sgd", rescale_grad=1 / 8, frozen=["one_weight"], **options)
+    parts = session(symbol(LINES), PARAMETERS).trainer("sgd", rescale_grad=1 / 16, frozen=["one_weight"], **options)
+    for lr in (0.05, 0.02):
+        whole.step(batch, lr=lr)
+        parts.step(batch, lr=lr, update=False)
+        parts.step(batch)
+    a, b = whole.parameters, parts.parameters
+    np.testing.assert_array_equal(a["one_weight"], PARAMETERS["one_weight"])
+    for name in ("two_weight", "bn_gamma"):
+        assert np.abs(a[name] - PARAMETERS[name]).max() > 1e-4
+    whole.save_states(tmp_path / "states.npz")
+    again = session(symbol(LINES), a).trainer("sgd", rescale_grad=1 / 8, frozen=["one_weight"], **options)
+    again.load_states(tmp_path / "states.npz")
+    again.lr = whole.lr
+    whole.step(batch)
+    again.step(batch)
+    assert again.steps == whole.steps == 3
+    for name, array in whole.parameters.items():
+        np.testing.assert_array_equal(again.parameters[name], array, err_msg=name)
+    assert b.keys() == a.keys()
+
+
+def test_losses_by_name_and_by_function():
+    lines = LINES[:-1]
+    inputs = {"data": X, "label": LABELS}
+    named = session(symbol(lines), PARAMETERS).trainer("sgd", lr=0.1, loss="softmax_cross_entropy")
+    own = session(symbol(LINES), PARAMETERS).trainer("sgd", lr=0.1, rescale_grad=1 / 8)
+    assert named.step(inputs) == pytest.approx(own.step({"data": X, "softmax_label": LABELS}), rel=1e-6)
+    for name, array in own.parameters.items():
+        np.testing.assert_allclose(named.parameters[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+    def squares(build, outputs, given):
+        return losses.summed(build, "y0 = (x0 - x1) * (x0 - x1);", outputs["two_output"], given["data"])
+
+    wide = [(*lines[-1][:2], {"num_hidden": 5}, lines[-1][3])]
+    values = {**PARAMETERS, "two_weight": random(5, 6, seed=6), "two_bias": random(5, seed=7)}
+    trainer = session(symbol([*lines[:-1], *wide]), values).trainer("adam", lr=0.01, loss=squares)
+    found = [trainer.step({"data": X}) for _ in range(20)]
+    assert found[-1] < 0.7 * found[0]
+    target = session(symbol(lines), PARAMETERS).trainer("adam", lr=0.01, loss="l2")
+    assert target.step({"data": X, "label": random(8, 3)}) > 0
+
+
+def test_dropout_draws_anew_and_repeats_with_its_seed():
+    lines = [*LINES[:3], ("Dropout", "drop", {"p": 0.5}, ["relu"]), *LINES[4:]]
+    batch = {"data": X, "softmax_label": LABELS}
+    runs = []
+    for seed in (1, 1, 2):
+        trainer = session(symbol(lines), PARAMETERS).trainer("sgd", lr=0.0, seed=seed)
+        runs.append([trainer.step(batch) for _ in range(3)])
+    assert runs[0] == runs[1] != runs[2] and len(set(runs[0])) == 3
+
+
+def test_a_net_of_caffe_learns_and_is_saved(tmp_path):
+    text = SMALL.replace('name: "prob" type: "Softmax"', 'name: "prob" type: "Power"').encode()
+    net = NetSession(CaffeNet(read_net(text), WEIGHTS))
+    trainer = net.trainer("adam", lr=0.05, loss="l2")
+    x, target = random(2, 3, 8, 8, seed=1), np.float32(0.5) * np.sign(random(2, 5, seed=8))
+    found = [trainer.step({"data": x, "label": target}) for _ in range(40)]
+    assert found[-1] < 0.5 * found[0]
+    assert trainer.parameters["bn[2]"][0] > WEIGHTS[1].blobs[2][0]
+    trainer.save(tmp_path / "net.caffemodel")
+    again = NetSession(CaffeNet(read_net(text), read_caffemodel(tmp_path / "net.caffemodel")))
+    np.testing.assert_allclose(again.run({"data": x})["prob"], net.run({"data": x})["prob"], atol=1e-6)
+
+
+def test_what_is_refused():
+    net = session(symbol(LINES), PARAMETERS)
+    with pytest.raises(ModelError, match="loss 'hinge', expected one of"):
+        net.trainer(loss="hinge")
+    with pytest.raises(ModelError, match=r"frozen of 'one_wieght'.*one_weight"):
+        net.trainer(frozen=["one_wieght"])
+    with pytest.raises(ClgraftError, match="optimizer 'sdg'"):
+        net.trainer("sdg")
+    trainer = net.trainer()
+    with pytest.raises(ModelError, match=r"got inputs .* of a step, expected"):
+        trainer.step({"data": X})
+    with pytest.raises(ModelError, match="net without a loss"):
+        session(symbol(LINES[:-1]), PARAMETERS).trainer().step({"data": X})
+    half = session(symbol(LINES), PARAMETERS, precision="float16").trainer()
+    with pytest.raises(ModelError, match="of float16, expected float32 to train"):
+        half.step({"data": X, "softmax_label": LABELS})
+
+
+def test_a_device_with_memory_of_its_own():
+    """The same steps in arrays of pyopencl, as on a GPU."""
+    near = session(symbol(LINES), PARAMETERS).trainer("adam", lr=0.01)
+    net = session(symbol(LINES), PARAMETERS)
+    usual = core.context()
+    device = dataclasses.replace(usual.device, host_access="staged")
+    queue = cl.CommandQueue(usual.cl_context, usual.cl_device)
+    context = Context(usual.cl_context, usual.cl_device, queue, device=device)
+    store = Store(net._net, context)
+    far = Trainer(net._net.for_training(), context, store, "adam", lr=0.01)
+    batch = {"data": X, "softmax_label": LABELS}
+    for _ in range(3):
+        assert far.step(batch) == pytest.approx(near.step(batch), rel=1e-6)
+    for name, array in near.parameters.items():
+        np.testing.assert_allclose(far.parameters[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+    far.set_parameter("two_bias", np.ones(3))
+    assert far.parameters["two_bias"].tolist() == [1, 1, 1]
