@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Union
 
 from clgraft.core.files import FileError
-from clgraft.core.model import ModelError, NetSession, Session, expect_precision
+from clgraft.core.model import ModelError, Session, expect_precision
 from clgraft.plugins.models.bare import bare
+from clgraft.plugins.models.loaded import LoadedSession
 from clgraft.plugins.plugin import PluginError
 
 File = Union[str, "os.PathLike[str]"]
@@ -84,7 +85,7 @@ def _mxnet(file: Path, weights: File | None, device: str | None, precision: str 
     parameters = {} if found is None else read_named(found)
     if is_structural(symbol, parameters):
         parameters = by_structure(symbol, parameters)
-    return NetSession(SymbolNet(symbol, parameters, precision), device)
+    return LoadedSession(SymbolNet(symbol, parameters, precision), device)
 
 
 def _caffe(file: Path, weights: File | None, device: str | None, precision: str | None) -> Session:
@@ -94,7 +95,7 @@ def _caffe(file: Path, weights: File | None, device: str | None, precision: str 
     from clgraft.caffe_layers.nets.weights import read_caffemodel
 
     net = read_net(file)
-    return NetSession(CaffeNet(net, [] if weights is None else read_caffemodel(weights)), device)
+    return LoadedSession(CaffeNet(net, [] if weights is None else read_caffemodel(weights)), device)
 
 
 def _params_of(symbol: Path) -> Path | None:
