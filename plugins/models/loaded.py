@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Union
 
 from clgraft.core.files import write_whole
 from clgraft.core.model import NetSession
@@ -17,7 +16,7 @@ class LoadedSession(NetSession):
 
     def export(
         self,
-        path: Union[str, os.PathLike[str], None] = None,
+        path: str | os.PathLike[str] | None = None,
         opset: int = 17,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> bytes:

@@ -19,7 +19,15 @@ ONE = {
 }
 TWO = {
     **{"+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "fmax": "Max", "fmin": "Min", "pow": "Pow"},
-    **{"<": "Less", ">": "Greater", "<=": "LessOrEqual", ">=": "GreaterOrEqual", "==": "Equal", "&&": "And", "||": "Or"},
+    **{
+        "<": "Less",
+        ">": "Greater",
+        "<=": "LessOrEqual",
+        ">=": "GreaterOrEqual",
+        "==": "Equal",
+        "&&": "And",
+        "||": "Or",
+    },
 }
 # functions without an operator of their own, from those above
 MADE = {
@@ -53,9 +61,7 @@ class Expression:
         Returns the term of a text over names, for `MADE`.
     """
 
-    def __init__(
-        self, writer: Writer, names: Mapping[str, str], dtype: str, read: Callable[[str, int], Term]
-    ) -> None:
+    def __init__(self, writer: Writer, names: Mapping[str, str], dtype: str, read: Callable[[str, int], Term]) -> None:
         self.writer, self.names, self.dtype, self._read = writer, dict(names), dtype, read
 
     def run(self, statements: tuple[Statement, ...], named: Mapping[str, str]) -> dict[str, str]:
@@ -112,4 +118,3 @@ class Expression:
     def _add(self, operator: str, values: list[str], **attributes: int) -> str:
         shape = np.broadcast_shapes(*(self.writer.shape(value) for value in values))
         return self.writer.add(operator, values, shape, **attributes)
-

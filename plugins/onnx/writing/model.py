@@ -106,4 +106,3 @@ def _add(writer: Writer, node: Any, values: dict[str, str], wishes: Mapping[str,
             continue
         wish, shape = wishes.get(name, (name, writer.shape(value)))
         values[name] = value if shape == writer.shape(value) else writer.reshaped(value, shape, wish)
-

@@ -1,4 +1,4 @@
-"""Problems as nodes of ONNX: one function for each kind, which gets the values that it reads and returns its outputs."""
+"""Problems as nodes of ONNX: a function for each kind gets the values that it reads and returns its outputs."""
 
 from __future__ import annotations
 

@@ -66,9 +66,7 @@ class Writer:
             self._known[key] = self.parameter(self.free(f"constant/{dtype}/{scalar}"), array)
         return self._known[key]
 
-    def add(
-        self, operator: str, reads: Iterable[str], shape: Sequence[int], name: str = "", **attributes: Any
-    ) -> str:
+    def add(self, operator: str, reads: Iterable[str], shape: Sequence[int], name: str = "", **attributes: Any) -> str:
         """Add a node with one output and return that."""
         (value,) = self.add_many(operator, reads, [shape], [name], **attributes)
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -64,14 +65,33 @@ def test_a_net_of_mxnet(tmp_path, capfd):
 
 POOL = "layer {{ name: 'y' type: 'Pooling' bottom: 'data' top: 'y' pooling_param {{ {} }} }}"
 LAYERS = {
-    **{f"pool {text}": POOL.format(text) for text in (
-        "pool: AVE kernel_size: 3 stride: 2", "pool: AVE kernel_size: 3 stride: 2 pad: 1",
-        "pool: MAX kernel_size: 3 stride: 2 pad: 1", "pool: AVE global_pooling: true",
-    )},
+    **{
+        f"pool {text}": POOL.format(text)
+        for text in (
+            "pool: AVE kernel_size: 3 stride: 2",
+            "pool: AVE kernel_size: 3 stride: 2 pad: 1",
+            "pool: MAX kernel_size: 3 stride: 2 pad: 1",
+            "pool: AVE global_pooling: true",
+        )
+    },
     "lrn": "layer { name: 'y' type: 'LRN' bottom: 'data' top: 'y' lrn_param { local_size: 3 alpha: 0.5 k: 2 } }",
-    **{kind: f"layer {{ name: 'y' type: '{kind}' bottom: 'data' top: 'y' }}" for kind in (
-        "ReLU", "ELU", "Sigmoid", "TanH", "AbsVal", "Power", "Exp", "BNLL", "Threshold", "MVN", "Softmax", "Flatten",
-    )},
+    **{
+        kind: f"layer {{ name: 'y' type: '{kind}' bottom: 'data' top: 'y' }}"
+        for kind in (
+            "ReLU",
+            "ELU",
+            "Sigmoid",
+            "TanH",
+            "AbsVal",
+            "Power",
+            "Exp",
+            "BNLL",
+            "Threshold",
+            "MVN",
+            "Softmax",
+            "Flatten",
+        )
+    },
     "leaky": "layer { name: 'y' type: 'ReLU' bottom: 'data' top: 'y' relu_param { negative_slope: 0.2 } }",
     "eltwise": "layer { name: 'y' type: 'Eltwise' bottom: 'data' bottom: 'data' top: 'y'"
     " eltwise_param { operation: SUM coeff: 2 coeff: -0.5 } }",
@@ -100,11 +120,10 @@ def test_what_cannot_be_written_is_refused(tmp_path, capfd):
 ZOO = ("resnet18_v2", "mobilenet0.25", "mobilenetv2_0.25", "squeezenet1.1", "densenet121")
 
 
+@pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="needs MXNet")
 @pytest.mark.parametrize("name", ZOO)
 def test_a_net_of_mxnets_zoo(name, tmp_path):
-    pytest.importorskip("mxnet")
-    import clgraft.mxnet_ops  # noqa: F401  (before MXNet)
-
+    import clgraft.mxnet_ops  # isort: skip  (before MXNet)
     import mxnet as mx
     from mxnet.gluon.model_zoo import vision
 
@@ -118,7 +137,9 @@ def test_a_net_of_mxnets_zoo(name, tmp_path):
     model = compare(session, {"data": x}, rounding=1e-4)
     assert {key.split(":")[-1] for key in mx.nd.load(str(tmp_path / "net-0000.params"))} == set(session.parameters)
     assert set(session.parameters) - {each.name for each in model.graph.initializer} <= {
-        each for each in session.parameters if "gamma" in each  # those that fix_gamma leaves unread
+        each
+        for each in session.parameters
+        if "gamma" in each  # those that fix_gamma leaves unread
     }
     (found,) = session.run({"data": x}).values()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()))
