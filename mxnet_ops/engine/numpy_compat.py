@@ -94,7 +94,8 @@ def _makers() -> dict[str, Callable[[], Any]]:
     makers["in1d"] = lambda: in1d
     makers["msort"] = lambda: msort
     makers["compat"] = lambda: types.SimpleNamespace(basestring=str)
-    makers["core"] = lambda: types.SimpleNamespace(numeric=np.lib.array_utils)  # for normalize_axis_tuple
+    # for normalize_axis_tuple
+    makers["core"] = lambda: types.SimpleNamespace(numeric=np.lib.array_utils)  # type: ignore[attr-defined]
     return makers
 
 

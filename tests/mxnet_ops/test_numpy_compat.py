@@ -38,7 +38,7 @@ def test_mxnet_is_importable_after_clgraft_in_a_fresh_process():
 
 
 def test_names_are_what_they_were():
-    import clgraft.mxnet_ops.engine.numpy_compat as compat
+    from clgraft.mxnet_ops.engine import numpy_compat as compat
 
     for name, kind in compat.ALIASES.items():
         assert getattr(np, name) is kind or np.dtype(getattr(np, name)) == np.dtype(kind), name
@@ -55,7 +55,7 @@ def test_names_are_what_they_were():
 
 
 def test_functions_of_finance_say_where_they_are(monkeypatch):
-    import clgraft.mxnet_ops.engine.numpy_compat as compat
+    from clgraft.mxnet_ops.engine import numpy_compat as compat
 
     assert all(callable(getattr(np, name)) for name in compat.FINANCE)
     for name in set(compat.FINANCE).intersection(vars(np)):  # not those that raise errors in NumPy 1.20 to 1.26

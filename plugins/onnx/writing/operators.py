@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.model import ModelError
-from clgraft.core.operators.batchnorm import following
+from clgraft.core.nn.element_functions import ACTIVATIONS
 from clgraft.core.operators.pointwise import read_assignments, read_value
 from clgraft.core.problem.layout import FIRST
 from clgraft.plugins.onnx.writing.expressions import TYPES, WHOLE, Expression
@@ -112,9 +112,9 @@ def batch_norm(call: Call) -> list[str]:
     if not problem.activation:
         return call.add("BatchNormalization", values, epsilon=call.scalars["eps"])
     y = writer.add("BatchNormalization", values, problem.shape, epsilon=call.scalars["eps"])
-    function = following.ACTIVATIONS[problem.activation]
+    function = ACTIVATIONS[problem.activation]
     text = re.sub(r"\bx\b", "x0", function.value)
-    return _expression(call, f"y0 = {text};", {"x0": y}, function.scalars)
+    return _expression(call, f"y0 = {text};", {"x0": y}, tuple(function.scalars))
 
 
 def lrn(call: Call) -> list[str]:
