@@ -26,6 +26,10 @@ class DeviceError(ClgraftError, ValueError):
     """A device selector that matches no device, or a runtime that is unusable."""
 
 
+class SelectorError(DeviceError):
+    """A device selector that matches no device."""
+
+
 class SelectionError(ClgraftError, ValueError):
     """A choice of a model's operators that matches none of them."""
 

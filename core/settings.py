@@ -177,6 +177,8 @@ GRAPH_PASSES = (
     *("parts", "views", "recompute", "prepare"),
 )
 _SWITCHES = (*GRAPH_PASSES, "all")
+# what `mxnet_ops.engine.repairs` does around MXNet on systems that are younger than it
+REPAIRS = ("names", "numbers", "distutils", "stack")
 
 DEVICE = Setting(
     "CLGRAFT_DEVICE",
@@ -294,6 +296,17 @@ MXNET_MKLDNN_ENABLED = Setting(
     default="1",
     values="`1` (default), `0`",
     effect="MXNet's own: `0` [saves copies](graphs.md#in-mxnet-with-regions)",
+)
+MXNET_LIBRARY_PATH = Setting("MXNET_LIBRARY_PATH", "mxnet", "a file")
+MXNET_REPAIRS = Setting(
+    "CLGRAFT_MXNET_REPAIRS",
+    "mxnet",
+    f"names of repairs ({', '.join(REPAIRS)}, all), or -name to switch one off",
+    switches_of((*REPAIRS, "all")),
+    values="`-stack`, `-all`, names",
+    effect="[repairs](#mxnet-on-newer-systems) of MXNet on newer systems",
+    unset="all repairs",
+    words=(*REPAIRS, "all"),
 )
 COPY_THREADS = Setting(
     "CLGRAFT_COPY_THREADS",

@@ -5,9 +5,9 @@ import os
 import sys
 import weakref
 
-from clgraft.mxnet_ops.engine import numpy_compat, openmp  # isort: skip  (before MXNet, which needs both)
+from clgraft.mxnet_ops.engine import numpy_compat, openmp, repairs  # isort: skip  (before MXNet, which needs them)
 
-with openmp.threads_kept(), numpy_compat.import_explained():
+with openmp.threads_kept(), numpy_compat.import_explained(), repairs.around_import():
     import mxnet
 
 from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from clgraft.core import settings
-from clgraft.core.errors import DeviceError, hint
+from clgraft.core.errors import DeviceError, SelectorError, hint
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.runtime import toolchains
 
@@ -128,8 +128,11 @@ def select(selector: str | None = None) -> Any:
 
     Raises
     ------
+    SelectorError
+        If what a selector or a variable names is not there; the text lists what there is, and the runtimes that could
+        not be used.
     DeviceError
-        If nothing fits; the text lists what there is, and the runtimes that could not be used.
+        If there is no device at all and none was named.
     """
     word = (selector or settings.DEVICE.text()).strip().lower()
     devices = sorted(_all(), key=_rank)
@@ -138,12 +141,12 @@ def select(selector: str | None = None) -> Any:
         found = _as_pyopencl(answers)
         if found is None:
             word = f"{PYOPENCL_VARIABLE}={answers}"
-            raise DeviceError(_what_there_is(word, devices))
+            raise SelectorError(_what_there_is(word, devices))
         return found
     for device in devices:
         if not word or _matches(describe(device), word):
             return device
-    raise DeviceError(_what_there_is(word, devices))
+    raise (SelectorError if word else DeviceError)(_what_there_is(word, devices))
 
 
 def _as_pyopencl(answers: str) -> Any | None:

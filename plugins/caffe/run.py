@@ -18,6 +18,7 @@ from typing import Any
 from clgraft.caffe_layers.library import build, process
 from clgraft.core import settings
 from clgraft.core.errors import BuildError, ClgraftError
+from clgraft.core.runtime import devices
 from clgraft.plugins.caffe import embedded, files, train
 
 # the first protobuf that refuses message classes as old as Caffe's, unless it runs in pure Python
@@ -85,12 +86,16 @@ def run(options: argparse.Namespace) -> int:
         When there is no caffe command, or it has no GPU and is asked for one.
     FileError
         If a file that it is called with cannot be read.
+    SelectorError
+        If `CLGRAFT_DEVICE` names no device.
     """
     if options.action == "train" and options.binary is None and options.replace is None and not found_binary():
         print("clgraft: there is no caffe command: this is clgraft train, without Caffe", file=sys.stderr)
         return train.run_words(options.arguments)
     binary = find_binary(options.binary)
     files.expect_files(options.arguments)
+    if settings.DEVICE.given:
+        devices.select()  # a wrong one is said before Caffe starts
     fault = "" if options.action == "device_query" else files.why_no_gpu(binary, options.arguments)
     if fault:
         raise CaffeError(f"[caffe] {fault}")

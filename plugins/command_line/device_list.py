@@ -12,6 +12,7 @@ from clgraft.core import settings
 from clgraft.core.errors import DeviceError
 from clgraft.core.runtime import devices
 from clgraft.plugins.command_line import terminal
+from clgraft.plugins.command_line.main import WRONG_USAGE
 
 _HOST_ACCESS = {
     "raw_pointer": "host memory used in place",
@@ -26,16 +27,18 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "devices",
         help="show the OpenCL devices",
         description="Show the OpenCL devices that were found, best first, what each can do, and why a runtime "
-        "cannot be used. Exit status 1 if there is none.",
+        f"cannot be used. Exit status 1 if there is none, 2 if {settings.DEVICE.name} fits none of them.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the devices."""
+    """Print the devices; the exit status says whether one can be used."""
     found, problems = gather()
     print(as_json(found, problems) if options.json else as_text(found, problems))
+    if found and _default() is None:
+        return WRONG_USAGE
     return 0 if found else 1
 
 

@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage, files or settings,
-        `INTERRUPTED`, or `NO_READER` if what reads the output has gone.
+        Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage, files, settings or
+        devices, `INTERRUPTED`, or `NO_READER` if what reads the output has gone.
     """
     try:
         try:
@@ -100,7 +100,7 @@ def _messages() -> Iterator[None]:
 
 def _run(options: argparse.Namespace) -> int:
     from clgraft.core import settings
-    from clgraft.core.errors import SettingError
+    from clgraft.core.errors import SelectorError, SettingError
     from clgraft.core.files import FileError
     from clgraft.plugins.command_line import settings_list
     from clgraft.plugins.plugin import REPORTED
@@ -112,7 +112,7 @@ def _run(options: argparse.Namespace) -> int:
         return status
     except BrokenPipeError:
         raise
-    except (FileError, SettingError) as error:
+    except (FileError, SelectorError, SettingError) as error:
         print(f"clgraft: {error}", file=sys.stderr)
         return WRONG_USAGE
     except REPORTED as error:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Union
 
 from clgraft.core.files import FileError
-from clgraft.core.model import ModelError, NetSession, Session, expect_precision
+from clgraft.core.model import ModelError, Session, expect_precision
 from clgraft.plugins.models.bare import bare
+from clgraft.plugins.models.loaded import LoadedSession
 from clgraft.plugins.plugin import PluginError
 
 File = Union[str, "os.PathLike[str]"]
@@ -87,7 +88,7 @@ def _mxnet(file: Path, weights: File | None, device: str | None, precision: str 
     if is_structural(symbol, parameters):
         parameters = by_structure(symbol, parameters)
     mixed = "bfloat16" if precision == "bfloat16" else None
-    return NetSession(SymbolNet(symbol, parameters, None if mixed else precision), device, precision=mixed)
+    return LoadedSession(SymbolNet(symbol, parameters, None if mixed else precision), device, precision=mixed)
 
 
 def _caffe(file: Path, weights: File | None, device: str | None, precision: str | None) -> Session:
@@ -98,7 +99,7 @@ def _caffe(file: Path, weights: File | None, device: str | None, precision: str 
 
     net = read_net(file)
     blobs = [] if weights is None else read_caffemodel(weights)
-    return NetSession(CaffeNet(net, blobs), device, precision=precision)
+    return LoadedSession(CaffeNet(net, blobs), device, precision=precision)
 
 
 def _params_of(symbol: Path) -> Path | None:

@@ -64,6 +64,8 @@ def _named(text: str) -> tuple[str, Path]:
 def run(options: argparse.Namespace) -> int:
     """Run the model and print its outputs."""
     expect_file(options.model, "run", KINDS, streams=True)
+    if options.weights is not None:
+        expect_file(options.weights, "run", "the parameters of the model: a .caffemodel or .params", streams=True)
     given = {name: _array(file) for name, file in options.input}
     session = load(options.model, options.weights, options.device, options.precision)
     shapes = _shapes([port.name for port in session.inputs], dict(options.shape), given)

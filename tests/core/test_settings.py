@@ -129,6 +129,7 @@ WRONG = {
     settings.PRECISION: "foo",
     settings.WINOGRAD: "3",
     settings.GRAPH: "foo",
+    settings.MXNET_REPAIRS: "foo",
     settings.COPY_THREADS: "foo",
     settings.UPDATE_THREADS: "0",
     settings.ONNX_LIMITS: "foo",

@@ -131,7 +131,7 @@ def test_progress_goes_to_stderr(monkeypatch, capfd):
 
 
 def test_a_device_that_is_not_there_is_named(capfd):
-    assert main(["check", "--device", "abacus"]) == 1
+    assert main(["check", "--device", "abacus"]) == 2
     assert "got 'abacus'" in capfd.readouterr().err
 
 

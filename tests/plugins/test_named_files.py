@@ -69,6 +69,11 @@ def test_a_folder_is_called_one(command, word, capfd):
         (["bench", "--from", "empty.txt"], "got empty.txt, expected results of `clgraft bench --json`"),
         (["bench", "--from", "out"], "got out, which does not exist in "),
         (["bench", "--from", "folder"], "got folder, which is a folder; expected results of"),
+        (
+            ["run", "net.prototxt", "--weights", "net.weight"],
+            "got net.weight, which does not exist; expected the parame",
+        ),
+        (["tune", "--import", "out"], "[tune] got out, which does not exist in "),
         (["run", "x.onnx", "--input", "x=x.np"], "got x.np, which does not exist; expected one array, from a file of"),
         (["run", "x.onnx", "--input", "x=x.onnx"], "got x.onnx, which is an ONNX model; expected one array"),
         (["run", "x.onnx", "--input", "x=x.npz"], "got x.npz, which is an archive, as numpy.savez makes; expected one"),

@@ -9,6 +9,10 @@ import pytest
 from clgraft.core import settings
 from clgraft.plugins.command_line.main import main
 
+POOL = "pool forward max n1 c2 ih4 iw4 kh2 kw2"
+NET = """layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }
+layer { name: "y" type: "ReLU" bottom: "x" top: "y" }"""
+
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch):
@@ -78,3 +82,28 @@ def test_every_command_refuses_a_wrong_setting(name, value, command, monkeypatch
     assert main(command) == 2
     out, err = capfd.readouterr()
     assert out == "" and err.startswith("clgraft: [") and f"got {name}={value!r}, expected " in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["check"], ["bench", POOL, "--peers", "numpy"], ["bench", POOL, "--threads", "1"], ["tune", POOL]),
+        *(["tune", "--import", "rows.txt"], ["profile", POOL], ["warm", POOL], ["report"], ["run", "net.prototxt"]),
+    ],
+    ids=" ".join,
+)
+def test_every_command_that_computes_refuses_a_wrong_device(command, monkeypatch, tmp_path, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.prototxt").write_text(NET)
+    monkeypatch.setenv("CLGRAFT_DEVICE", "abacus")
+    assert main(command) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.startswith("clgraft: [device] got 'abacus', expected 'cpu', 'gpu', part of a name")
+
+
+def test_devices_are_listed_even_if_a_wrong_one_is_chosen(monkeypatch, capfd):
+    monkeypatch.setenv("CLGRAFT_DEVICE", "abacus")
+    assert main(["devices"]) == 2
+    assert "CLGRAFT_DEVICE is 'abacus', which fits none of them" in capfd.readouterr().out
+    monkeypatch.delenv("CLGRAFT_DEVICE")
+    assert main(["devices"]) == 0

@@ -95,6 +95,24 @@ def test_completion_in_fish_knows_commands_options_and_files(capfd):
     assert all(any(f" -a {name} " in line for line in lines) for name in ("swap", "tune"))
 
 
+@pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+def test_fish_completes_what_its_script_says(tmp_path, capfd):
+    assert main(["completion", "fish"]) == 0
+    (tmp_path / "clgraft.fish").write_text(capfd.readouterr().out)
+    (tmp_path / "net.prototxt").touch()
+
+    def completed(line: str) -> list[str]:
+        environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        command = ["fish", "-c", f"source clgraft.fish; complete -C '{line}'"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [each.split("\t")[0] for each in done.stdout.splitlines()]
+
+    assert {"swap", "settings"} <= set(completed("clgraft s")) and "tune" not in completed("clgraft s")
+    assert "--types" in completed("clgraft swap --ty") and "net.prototxt" in completed("clgraft swap -o n")
+    assert {"bash", "zsh", "fish"} <= set(completed("clgraft completion "))
+
+
 def test_a_shtab_without_a_shell_is_named(monkeypatch, capfd):
     import shtab
 

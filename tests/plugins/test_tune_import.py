@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from clgraft import core
+from clgraft.core.files import FileError
 from clgraft.core.tuning import Choice, database
 from clgraft.core.tuning.identity import device_class, device_key
 from clgraft.core.tuning.search import choices
@@ -124,8 +125,8 @@ def test_hostile_files_are_errors_in_words(cache, name, capfd):
 
 def test_files_that_cannot_be_read(cache):
     Path("folder").mkdir()
-    for name, words in (("missing", "no file"), ("folder", "a folder")):
-        with pytest.raises(TuneError, match=words):
+    for name, words in (("missing", "does not exist"), ("folder", "is a folder")):
+        with pytest.raises(FileError, match=words):
             imported.read(Path(name), device())
     Path("large").write_bytes(b"{" * (imported.MOST_BYTES + 1))
     with pytest.raises(TuneError, match="16 MiB"):

@@ -97,6 +97,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(options: argparse.Namespace) -> int:
     """Measure, or read what was measured, and write what was asked for."""
+    from clgraft.core.runtime import devices
     from clgraft.plugins.command_line.bench import plots, threads
 
     if options.precision:
@@ -106,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
         for one in runs:
             report.print_sums(one, sys.stdout)
     elif options.threads:
+        devices.select(options.device)  # a wrong one is said before the processes start
         runs = []
         for one in threads.measure(options):
             runs.append(one)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.runtime import folders
 from clgraft.core.tuning import problem_sets
 from clgraft.core.tuning.database import FILE
@@ -71,10 +72,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(options: argparse.Namespace) -> int:
     """Search what the user asked for; return the exit status."""
+    from clgraft.core.runtime import devices
+
     if bool(options.what) == (options.imported is not None):
         options.refuse("expected either what to tune or --import FILE")
+    device = devices.describe(devices.select(options.device))  # a wrong one is said before anything runs
     output = sys.stderr if options.json else sys.stdout
-    taken = None if options.imported is None else _imported(options, output)
+    taken = None if options.imported is None else _imported(options, device, output)
     reading = wanted.Options(
         directions="forward" if options.forward else "all",
         batch=options.batch,
@@ -101,12 +105,10 @@ def run(options: argparse.Namespace) -> int:
     return UNFINISHED if report.left else 0
 
 
-def _imported(options: argparse.Namespace, output: TextIO) -> imported.Imported:
+def _imported(options: argparse.Namespace, device: DeviceInfo, output: TextIO) -> imported.Imported:
     """Return the rows of the file that the user imports; say which of them are refused."""
-    from clgraft.core.runtime import devices
-
     asked.refuse_options_of_models("tune", shape=options.shape, regions=options.regions)
-    found = imported.read(options.imported, devices.describe(devices.select(options.device)))
+    found = imported.read(options.imported, device)
     for line in imported.refusals(found):
         print(line, file=output)
     if not found.choices:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.files import expect_file
 from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import parse
@@ -57,8 +58,10 @@ def read(path: Path, device: DeviceInfo) -> Imported:
 
     Raises
     ------
+    FileError
+        If the file cannot be read.
     TuneError
-        If the file cannot be read, is none of ours, or is for other devices; the text names it and says why.
+        If it is none of ours, or is for other devices; the text names it and says why.
     """
     pattern, pairs = _content(path, _text(path))
     if not _WORDS.fullmatch(pattern) or len(pattern) > MOST_LETTERS:
@@ -84,10 +87,8 @@ def read(path: Path, device: DeviceInfo) -> Imported:
 
 def _text(path: Path) -> str:
     """Return what a file holds, if it is a regular one of a reasonable size."""
+    expect_file(path, "tune", WANTED)
     try:
-        if not path.is_file():
-            kind = "a folder" if path.is_dir() else "no file"
-            raise TuneError(f"[tune] got {path}, which is {kind}; expected {WANTED}")
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:

@@ -39,7 +39,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(options: argparse.Namespace) -> int:
     """Warm what the user asked for and print what was built."""
-    found = build(_job(options), options.device)
+    from clgraft.core.runtime import devices
+
+    job = _job(options)
+    devices.select(options.device)  # a wrong one is said before anything runs
+    found = build(job, options.device)
     programs, problems = (terminal.plural(found[f"{noun}s"], noun) for noun in ("program", "problem"))
     print(f"{problems} on {found['device']}: {programs} built in {found['seconds']:.1f} s")
     return 0

@@ -12,7 +12,7 @@ from torch.nn import functional  # noqa: E402
 
 import clgraft.plugins.torch as plugin  # noqa: E402
 from clgraft import core  # noqa: E402
-from clgraft.core.errors import ArgumentError, DeviceError  # noqa: E402
+from clgraft.core.errors import ArgumentError, SelectorError  # noqa: E402
 from clgraft.plugins.torch.backend import clgraft, compiler  # noqa: E402
 from clgraft.plugins.torch.execution import MOST_CHANGES, RegionModule  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
@@ -224,7 +224,7 @@ def test_options():
     device = core.context().cl_device.name
     y = torch.compile(torch.tanh, backend=clgraft, options={"device": device})(x)
     assert difference(y, torch.tanh(x)) < 1e-6
-    for options, error in (({"device": "no such device"}, DeviceError), ({"speed": 9}, ArgumentError)):
+    for options, error in (({"device": "no such device"}, SelectorError), ({"speed": 9}, ArgumentError)):
         with pytest.raises(Exception) as raised:
             torch._dynamo.reset()
             torch.compile(torch.tanh, backend=clgraft, options=options)(x)

@@ -1,0 +1,145 @@
+"""Models of MXNet and Caffe as ONNX models: checked by onnx, and the same results in ONNX Runtime."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+import clgraft  # noqa: E402
+from clgraft.core.model import ModelError  # noqa: E402
+from clgraft.plugins.command_line.main import main  # noqa: E402
+from clgraft.plugins.models.loaded import LoadedSession  # noqa: E402
+from tests.plugins.models import test_caffe_nets as caffe_nets  # noqa: E402
+from tests.plugins.models import test_mxnet_nets as mxnet_nets  # noqa: E402
+
+ROUNDING = 2e-6
+NETS = Path(__file__).resolve().parents[2] / "caffe_layers" / "nets"
+
+
+def loaded(net) -> LoadedSession:
+    return LoadedSession(net._net)
+
+
+def compare(session: LoadedSession, given: dict[str, np.ndarray], opset: int = 17, rounding: float = ROUNDING):
+    """Return the ONNX model after its results were compared with the session's."""
+    data = session.export(opset=opset, shapes={name: array.shape for name, array in given.items()})
+    model = onnx.load_from_string(data)
+    onnx.checker.check_model(model, full_check=True)
+    runtime = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    expected = session.run(given)
+    assert [port.name for port in runtime.get_outputs()] == list(expected)
+    for found, (name, values) in zip(runtime.run(None, given), expected.items()):
+        assert found.dtype == values.dtype and found.shape == values.shape, name
+        limit = rounding * max(1, np.abs(values.astype(float)).max(initial=0))
+        np.testing.assert_allclose(found.astype(float), values.astype(float), rtol=0, atol=limit, err_msg=name)
+    return model
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 21])
+def test_a_net_of_caffe(opset):
+    session = loaded(caffe_nets.session(caffe_nets.SMALL, caffe_nets.WEIGHTS))
+    model = compare(session, {"data": caffe_nets.random(2, 3, 8, 8)}, opset)
+    assert {"conv[0]", "conv[1]", "fc[1]", "scale[0]"} <= {each.name for each in model.graph.initializer}
+    assert [each.name for each in model.graph.input] == ["data"]
+    assert {"pool", "fc", "prob"} <= {name for node in model.graph.node for name in node.output}
+    assert {"Conv", "MaxPool", "Gemm", "Softmax"} <= {node.op_type for node in model.graph.node}
+
+
+def test_a_net_of_mxnet(tmp_path, capfd):
+    net, x, _ = mxnet_nets.small()
+    model = compare(loaded(net), {"data": x})
+    assert set(net.parameters) <= {each.name for each in model.graph.initializer} | {"data"}
+    symbol = mxnet_nets.FILES / "small-symbol.json"
+    target = tmp_path / "small.onnx"
+    assert main(["export", str(symbol), "--shape", "data=2,3,8,8", "-o", str(target), "--opset", "18"]) == 0
+    assert "opset 18" in capfd.readouterr().out
+    session = clgraft.load(symbol)
+    assert target.read_bytes() == session.export(opset=18, shapes={"data": (2, 3, 8, 8)})
+
+
+POOL = "layer {{ name: 'y' type: 'Pooling' bottom: 'data' top: 'y' pooling_param {{ {} }} }}"
+LAYERS = {
+    **{
+        f"pool {text}": POOL.format(text)
+        for text in (
+            "pool: AVE kernel_size: 3 stride: 2",
+            "pool: AVE kernel_size: 3 stride: 2 pad: 1",
+            "pool: MAX kernel_size: 3 stride: 2 pad: 1",
+            "pool: AVE global_pooling: true",
+        )
+    },
+    "lrn": "layer { name: 'y' type: 'LRN' bottom: 'data' top: 'y' lrn_param { local_size: 3 alpha: 0.5 k: 2 } }",
+    **{
+        kind: f"layer {{ name: 'y' type: '{kind}' bottom: 'data' top: 'y' }}"
+        for kind in (
+            "ReLU",
+            "ELU",
+            "Sigmoid",
+            "TanH",
+            "AbsVal",
+            "Power",
+            "Exp",
+            "BNLL",
+            "Threshold",
+            "MVN",
+            "Softmax",
+            "Flatten",
+        )
+    },
+    "leaky": "layer { name: 'y' type: 'ReLU' bottom: 'data' top: 'y' relu_param { negative_slope: 0.2 } }",
+    "eltwise": "layer { name: 'y' type: 'Eltwise' bottom: 'data' bottom: 'data' top: 'y'"
+    " eltwise_param { operation: SUM coeff: 2 coeff: -0.5 } }",
+    "concat": "layer { name: 'y' type: 'Concat' bottom: 'data' bottom: 'data' top: 'y' }",
+    "slice": "layer { name: 'y' type: 'Slice' bottom: 'data' top: 'y' top: 'z' slice_param { slice_point: 1 } }",
+    "reduction": "layer { name: 'y' type: 'Reduction' bottom: 'data' top: 'y' reduction_param { axis: 1 } }",
+    "tile": "layer { name: 'y' type: 'Tile' bottom: 'data' top: 'y' tile_param { axis: 1 tiles: 3 } }",
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_caffe(name):
+    session = loaded(caffe_nets.session(caffe_nets.INPUT + LAYERS[name]))
+    compare(session, {"data": caffe_nets.random(2, 3, 8, 8, seed=3)}, rounding=1e-5)
+
+
+def test_what_cannot_be_written_is_refused(tmp_path, capfd):
+    session = loaded(caffe_nets.session(caffe_nets.SMALL, caffe_nets.WEIGHTS))
+    with pytest.raises(ModelError, match=r"\[export\] got opset 7, expected 13 to 23"):
+        session.export(opset=7)
+    (tmp_path / "x.onnx").write_bytes(b"")
+    assert main(["export", str(tmp_path / "x.onnx"), "-o", str(tmp_path / "y.onnx")]) == 2
+    assert "which is an ONNX model already" in capfd.readouterr().err
+
+
+ZOO = ("resnet18_v2", "mobilenet0.25", "mobilenetv2_0.25", "squeezenet1.1", "densenet121")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="needs MXNet")
+@pytest.mark.parametrize("name", ZOO)
+def test_a_net_of_mxnets_zoo(name, tmp_path):
+    import clgraft.mxnet_ops  # isort: skip  (before MXNet)
+    import mxnet as mx
+    from mxnet.gluon.model_zoo import vision
+
+    mx.random.seed(3)
+    net, x = vision.get_model(name, classes=10), np.random.default_rng(3).uniform(-1, 1, (1, 3, 224, 224)).astype("f4")
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    expected = net(mx.nd.array(x)).asnumpy()
+    net.export(str(tmp_path / "net"), 0)
+    session = clgraft.load(tmp_path / "net-symbol.json")
+    model = compare(session, {"data": x}, rounding=1e-4)
+    assert {key.split(":")[-1] for key in mx.nd.load(str(tmp_path / "net-0000.params"))} == set(session.parameters)
+    assert set(session.parameters) - {each.name for each in model.graph.initializer} <= {
+        each
+        for each in session.parameters
+        if "gamma" in each  # those that fix_gamma leaves unread
+    }
+    (found,) = session.run({"data": x}).values()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()))
