@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, ClassVar
 
 from clgraft.core.runtime.toolchains import pocl_cache
-from clgraft.core.runtime.toolchains.base import Children, DriverCache, Toolchain
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.runtime.toolchains.base import Children, DriverCache, Probe, Toolchain, cpu_flags
+from clgraft.core.runtime.toolchains.pairs import BFLOAT16_PAIRS, PAIR_LANES, pair_probe
 
 WORD = "pocl"
 
@@ -59,7 +61,14 @@ class PoCL(Toolchain):
 
     def capabilities(self) -> dict[str, Any]:
         """Return what planners may rely on."""
-        return {**super().capabilities(), "wide_products": True}
+        known = super().capabilities()
+        pairs = self.is_cpu and "avx512_bf16" in cpu_flags() and known["vector_width"] == PAIR_LANES
+        return {**known, "wide_products": True, "matrix_units": (BFLOAT16_PAIRS,) if pairs else ()}
+
+    def probes(self, device: DeviceInfo) -> Iterator[Probe]:
+        """Return what is to be found out: whether the assembly of products of pairs of bfloat16 works."""
+        if BFLOAT16_PAIRS in device.matrix_units:
+            yield pair_probe(device)
 
     def _compiled_width(self, widest: int, native: int) -> int:
         """Return the lanes that the compiler uses, which may leave the widest registers alone: the device says so."""
