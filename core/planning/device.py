@@ -38,8 +38,8 @@ class DeviceInfo:
     wide_products : bool
         Whether products of 32 bits are faster when they are taken in 64.
     matrix_units : tuple of str
-        Instructions for matrices that the device has: ``mma`` and ``wgmma``, and of CPUs ``bfloat16_pairs``. Kernels
-        compute the others' results through local memory, or in float32.
+        Instructions for matrices that the device has: ``mma`` and ``wgmma``, and of CPUs those of
+        `core/planning/pairs.py`. Kernels compute the others' results through local memory, or in float32.
     splits_float32 : bool
         Whether three products by ``mma`` of operands that are split in two are faster than one of float32.
     has_shuffles : bool
@@ -55,7 +55,7 @@ class DeviceInfo:
     has_wgmma_halves, has_mma_halves : bool
         The same for kernels whose operands are of 16 bits, by ``wgmma`` and by ``mma``.
     has_pair_products : bool
-        Whether a probe has found that kernels for ``bfloat16_pairs`` work: `kernels/common/operands.cl`.
+        Whether a probe has found that products of pairs of bfloat16 work: `kernels/common/operands.cl`.
     """
 
     name: str

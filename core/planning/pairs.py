@@ -7,7 +7,10 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 
 NUMBERS = 2  # of an operand
-BFLOAT16_PAIRS = "bfloat16_pairs"  # of a device's matrix units
+# of a device's matrix units: how its compiler is asked for the instruction -> the kernels' PAIRED; EMULATED without it
+ASSEMBLY, INTRINSIC = "bfloat16_pairs_assembly", "bfloat16_pairs_intrinsic"
+WAYS = {ASSEMBLY: 2, INTRINSIC: 3}
+EMULATED = 1
 
 
 def expect_pairs(dtype: str, planner: Planner) -> None:
@@ -25,4 +28,4 @@ def expect_pairs(dtype: str, planner: Planner) -> None:
 
 def pair_defines(device: DeviceInfo) -> dict[str, int | str]:
     """Return the kernels' macros."""
-    return {"PAIRED": 1, "EMULATED": int(BFLOAT16_PAIRS not in device.matrix_units)}
+    return {"PAIRED": next((WAYS[unit] for unit in device.matrix_units if unit in WAYS), EMULATED)}

@@ -6,10 +6,9 @@
 //     OPERAND_AT(p, i)          operand i of stored numbers that lie side by side in the summed axis
 //     OPERANDS_AT(p, i)         VL operands from operand i on
 //
-// PAIRED     0: reals. 1: two numbers of bfloat16 in 32 bits, the first in the lower half. Sums are floats; the second
-//           product is added first, and each of both is rounded. Whatever is smaller than the smallest normal number
-//           counts as zero.
-// EMULATED  with PAIRED: computed without the processor's instruction
+// PAIRED  0: reals. Otherwise two numbers of bfloat16 in 32 bits, the first in the lower half. Sums are floats; the
+//         second product is added first, and each of both is rounded. Whatever is smaller than the smallest normal
+//         number counts as zero. 1: without the processor's instruction, 2: by assembly, 3: by a function of LLVM
 
 #ifndef PAIRED
 #define PAIRED 0
@@ -26,7 +25,7 @@ typedef CAT(uint, VL) operandv;
 #define OPERANDS_AT(p, i) CAT(vload, VL)(0, (global const uint *)((p) + 2 * (long)(i)))
 #define JOIN(first, second) (CAT(convert_uint, VL)(first) | CAT(convert_uint, VL)(second) << 16)
 
-#if EMULATED
+#if PAIRED == 1
 #define AS_OPERANDS CAT(as_uint, VL)
 #define AS_FLOATS CAT(as_float, VL)
 realv without_denormals(const operandv bits) {
@@ -41,11 +40,15 @@ realv add_pairs(const operandv a, const operandv b, const realv sums) {
                            without_denormals(AS_OPERANDS(second)));
     return without_denormals(AS_OPERANDS(both));
 }
-#else
+#elif PAIRED == 2
 realv add_pairs(const operandv a, const operandv b, realv sums) {
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
     return sums;
 }
+#else
+typedef __bf16 brains __attribute__((ext_vector_type(2 * VL)));
+realv __attribute__((const)) add_brains(realv sums, brains a, brains b) __asm__("llvm.x86.avx512bf16.dpbf16ps.512");
+#define add_pairs(a, b, sums) add_brains(sums, __builtin_astype(a, brains), __builtin_astype(b, brains))
 #endif
 #define MULTIPLY_ADD(a, b, sums) add_pairs(a, b, sums)
 #else

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from clgraft.core.planning.device import DeviceInfo
-from clgraft.core.planning.pairs import BFLOAT16_PAIRS, pair_defines
-from clgraft.core.runtime.toolchains.base import Probe
+from clgraft.core.planning.pairs import WAYS, pair_defines
+from clgraft.core.runtime.toolchains.base import Probe, cpu_flags
 
-PAIR_LANES, DEPTH = 16, 8  # of the check: lanes of a vector, and how many are added
-
-__all__ = ["BFLOAT16_PAIRS", "PAIR_LANES", "pair_probe"]
+LANES, DEPTH = 16, 8  # of the check: lanes of a vector, and how many are added
 
 
-def pair_probe(device: DeviceInfo) -> Probe:
-    """Return what finds out whether kernels for products of pairs work; sums of small whole numbers are exact."""
-    numbers = np.random.default_rng(0).integers(-9, 10, (2, DEPTH, PAIR_LANES, 2)).astype(np.float32)
+def has_pairs(vector_width: int) -> bool:
+    """Return whether the processor has the instruction, and the compiler uses registers of its size."""
+    return vector_width == LANES and "avx512_bf16" in cpu_flags()
+
+
+def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
+    """Return what finds out whether kernels for products of pairs work; sums of small whole numbers are exact.
+
+    A compiler that does not know an intrinsic function may end the process.
+    """
+    if not set(WAYS).intersection(device.matrix_units):
+        return
+    numbers = np.random.default_rng(0).integers(-9, 10, (2, DEPTH, LANES, 2)).astype(np.float32)
     stored = (numbers.view(np.uint32) >> 16).astype(np.uint16)
-    return Probe(
+    yield Probe(
         field="has_pair_products",
         what="products of pairs of bfloat16",
         file="common/check_pairs.cl",
         kernel="check_pairs",
-        defines={"VL": PAIR_LANES, **pair_defines(device)},
+        defines={"VL": LANES, **pair_defines(device)},
         items=1,
-        inputs=tuple(np.ascontiguousarray(part).view(np.uint32).reshape(DEPTH, PAIR_LANES) for part in stored),
+        inputs=tuple(part.view(np.uint32).reshape(DEPTH, LANES) for part in stored),
         expected=(numbers[0] * numbers[1]).sum((0, 2)),
+        in_child=True,
     )

@@ -7,8 +7,9 @@ from typing import Any, Callable, ClassVar
 
 from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.planning.device import DeviceInfo
-from clgraft.core.runtime.toolchains.base import Children, DriverCache, Probe, Toolchain, cpu_flags
-from clgraft.core.runtime.toolchains.pairs import BFLOAT16_PAIRS, PAIR_LANES, pair_probe
+from clgraft.core.planning.pairs import ASSEMBLY
+from clgraft.core.runtime.toolchains.base import Children, DriverCache, Probe, Toolchain
+from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes
 
 WORD = "pocl"
 
@@ -62,13 +63,12 @@ class PoCL(Toolchain):
     def capabilities(self) -> dict[str, Any]:
         """Return what planners may rely on."""
         known = super().capabilities()
-        pairs = self.is_cpu and "avx512_bf16" in cpu_flags() and known["vector_width"] == PAIR_LANES
-        return {**known, "wide_products": True, "matrix_units": (BFLOAT16_PAIRS,) if pairs else ()}
+        pairs = self.is_cpu and has_pairs(known["vector_width"])
+        return {**known, "wide_products": True, "matrix_units": (ASSEMBLY,) if pairs else ()}
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
         """Return what is to be found out: whether the assembly of products of pairs of bfloat16 works."""
-        if BFLOAT16_PAIRS in device.matrix_units:
-            yield pair_probe(device)
+        yield from pair_probes(device)
 
     def _compiled_width(self, widest: int, native: int) -> int:
         """Return the lanes that the compiler uses, which may leave the widest registers alone: the device says so."""
