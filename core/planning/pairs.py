@@ -1,4 +1,4 @@
-"""Products of matrices whose operands are pairs of bfloat16, see kernels/common/operands.cl: where planners take them."""
+"""Products whose operands are pairs of bfloat16, see kernels/common/operands.cl: where planners take them."""
 
 from __future__ import annotations
 

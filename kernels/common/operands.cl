@@ -1,7 +1,7 @@
 // What products of matrices on CPU devices multiply: the elements of panels and of packed weights.
 //
 //     operand, operandv         an element, and a vector of VL
-//     NUMBERS                   numbers of the summed axis in an operand: a product of two operands adds as many products
+//     NUMBERS                   numbers of the summed axis in an operand: a product of operands adds as many
 //     MULTIPLY_ADD(a, b, sums)  sums + a * b, in all lanes
 //     OPERAND_AT(p, i)          operand i of stored numbers that lie side by side in the summed axis
 //     OPERANDS_AT(p, i)         VL operands from operand i on
@@ -34,10 +34,10 @@ realv without_denormals(const operandv bits) {
 }
 
 realv add_pairs(const operandv a, const operandv b, const realv sums) {
-    const realv second = fma(without_denormals(a & 0xffff0000u), without_denormals(b & 0xffff0000u),
-                             without_denormals(AS_OPERANDS(sums)));
-    const realv both = fma(without_denormals(a << 16), without_denormals(b << 16),
-                           without_denormals(AS_OPERANDS(second)));
+    const realv second = fma(
+        without_denormals(a & 0xffff0000u), without_denormals(b & 0xffff0000u), without_denormals(AS_OPERANDS(sums)));
+    const realv both =
+        fma(without_denormals(a << 16), without_denormals(b << 16), without_denormals(AS_OPERANDS(second)));
     return without_denormals(AS_OPERANDS(both));
 }
 #elif PAIRED == 2

@@ -35,12 +35,12 @@
 // Adds one step's products to the sums. `fetch` sets vector_[v_]; `value` is the element of row i_.
 #define TILE_STEP(sums, value, fetch) TILE_STEP_OF(NV, sums, value, fetch)
 // The same for the first `count` vectors alone.
-#define TILE_STEP_OF(count, sums, value, fetch)                                         \
-    operandv vector_[NV];                                                               \
-    _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) { fetch; }                     \
-    TILE_ROWS {                                                                         \
-        const operandv value_ = value;                                                  \
-        _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) {                          \
-            sums[i_][v_] = MULTIPLY_ADD(value_, vector_[v_], sums[i_][v_]);             \
-        }                                                                               \
+#define TILE_STEP_OF(count, sums, value, fetch)                             \
+    operandv vector_[NV];                                                   \
+    _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) { fetch; }         \
+    TILE_ROWS {                                                             \
+        const operandv value_ = value;                                      \
+        _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) {              \
+            sums[i_][v_] = MULTIPLY_ADD(value_, vector_[v_], sums[i_][v_]); \
+        }                                                                   \
     }

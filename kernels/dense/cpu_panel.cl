@@ -7,9 +7,9 @@
 // b         (rows, columns), read in place: MR operands of b, each in all lanes, times NV vectors of the batch
 // c         (batch, rows)
 //
-// Where operands are pairs, `columns` counts those. A work-group is one work-item: a block of rows, a block of the batch,
-// a part of the columns. It takes `chunk` columns
-// at a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
+// Where operands are pairs, `columns` counts those. A work-group is one work-item: a block of rows, a block of the
+// batch, a part of the columns. It takes `chunk` columns at a time, whose part of `transposed` stays in the first
+// level's cache; its results stay in local memory.
 
 #include "common/column_blocks.cl"
 #include "common/epilogue.cl"

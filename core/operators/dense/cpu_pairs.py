@@ -1,4 +1,4 @@
-"""Dense layers of large batches in bfloat16 on CPU devices whose processor adds products of pairs: `cpu_panel`'s way."""
+"""Dense layers of large batches in bfloat16 on CPU devices that multiply pairs of numbers: `cpu_panel`'s way."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, ClassVar
 
-from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.pairs import ASSEMBLY
+from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.runtime.toolchains.base import Children, DriverCache, Probe, Toolchain
 from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes
 

@@ -30,8 +30,8 @@
 #if PAIRED
 #define PANEL_OPERAND(p) OPERAND_AT(p, 0)
 
-void transpose_pixels(local operand *to, const int begin, global const stored *dy, const long row_size,
-                      const long left, const int lanes, const int count) {
+void transpose_pixels(local operand *to, const int begin, global const stored *dy, const long row_size, const long left,
+                      const int lanes, const int count) {
     local ushort *pixels = (local ushort *)to;
     for (int at = 0; at < count;) {
         const int pixel = begin + at;

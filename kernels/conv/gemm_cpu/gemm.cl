@@ -27,7 +27,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), cons
     const int taps = grid.taps_d * grid.taps_h * grid.taps_w;
     const int source_rows = channels * grid.taps_d * grid.taps_h;
     const int pitch = part * grid.taps_w * COLS + VL;  // of a tile
-    const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * PLANES * source;
+    const long source = (long)grid.source_d * grid.source_h * grid.source_w,
+               image_size = groups * channels * PLANES * source;
     const Blocks blocks = blocks_of(grid.batch * pixels, block_tiles, m_tiles, block_rows);
     const int items = blocks.across * blocks.down * groups, workers = get_global_size(0);
 

@@ -3,7 +3,7 @@
 //     y[image][group][m][pixel]  =  bias[m] + sum over channels of weights[m][channel] *
 //         x[image][group][channel][pixel]
 //
-// weights   operands, [group][m][channel] or [group][channel][m], the convolution's own in place; or packed, see weights.cl
+// weights   operands, [group][m][channel] or [group][channel][m], the convolution's in place; or packed, see weights.cl
 // panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
 // x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
 // tickets   share items, one for each block of pixels (innermost), block of rows m and group
@@ -23,7 +23,7 @@
 // Channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch.
 #define AHEAD 4
 
-// Fills rows [from, to) of a tile, channels or pairs of them, where it may not be read whole: pixels [first, first + count).
+// Fills rows [from, to) of a tile, channels or pairs of them, where it may not be read whole, `count` pixels of them.
 void fill_tile(local cell *tile, global const stored *xs, const long pixels, const long image_size, const long first,
                const int count, const int from, const int to) {
     for (int lane = 0; lane < count;) {
@@ -52,26 +52,27 @@ void fill_tile(local cell *tile, global const stored *xs, const long pixels, con
     }
 // Reads a step's vectors from the source, and fills the panel with them; or reads them from the panel.
 #define FILL(count)                                                           \
-    MULTIPLY(count, ASK(row + (k + AHEAD) * row_size + v_ * VL, 3); \
-             vector_[v_] = CELLS_OF(row + k * row_size + v_ * VL, pixels, 1); STORE_OPERANDS(b + v_ * VL, vector_[v_]))
+    MULTIPLY(count, ASK(row + (k + AHEAD) * row_size + v_ * VL, 3);           \
+             vector_[v_] = CELLS_OF(row + k * row_size + v_ * VL, pixels, 1); \
+             STORE_OPERANDS(b + v_ * VL, vector_[v_]))
 #define REUSE(count) MULTIPLY(count, vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
 // Asks for the planes of a row.
 #if PLANES == 2
-#define ASK(p, level)                     \
+#define ASK(p, level)                  \
     __builtin_prefetch((p), 0, level); \
     __builtin_prefetch((p) + pixels, 0, level)
 #else
 #define ASK(p, level) __builtin_prefetch((p), 0, level)
 #endif
 
-kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const WeightStrides strides, CONST_TENSOR(bias),
-                       TENSOR(y), const int has_bias, const int accumulate, const int batch, const int channels,
-                       const int m_count, const long pixels, const int groups, const int block_tiles,
-                       const int block_rows, const int part, volatile global int *tickets, local cell *panel,
-                       local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
+kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const WeightStrides strides,
+                       CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate, const int batch,
+                       const int channels, const int m_count, const long pixels, const int groups,
+                       const int block_tiles, const int block_rows, const int part, volatile global int *tickets,
+                       local cell *panel, local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int m_tiles = (m_count + MR - 1) / MR;
-    const int pitch = part * COLS + VL;  // of a tile
+    const int pitch = part * COLS + VL;     // of a tile
     const long row_size = PLANES * pixels;  // of a row of the panel, in elements of x
     const long all = batch * pixels, image_size = groups * channels * row_size;
     const Blocks blocks = blocks_of(all, block_tiles, m_tiles, block_rows);
@@ -167,7 +168,9 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                         const int stop = min(k + every, k_count);
                         if (every < k_count) {
 #pragma unroll
-                            for (int v = 0; v < NV; v++) { ASK(asking + v * VL, 2); }
+                            for (int v = 0; v < NV; v++) {
+                                ASK(asking + v * VL, 2);
+                            }
                             asking += row_size;
                         }
                         if (narrow) {

@@ -8,9 +8,9 @@
 
 // The taps of a pair of channels, and the place of a tap in the kernel.
 #define TAP_PAIR(p, channel_size) ((p)[0] | (uint)(p)[channel_size] << 16)
-#define TAP_AT(d, h, l)                                                                                         \
-    ((((met.first_d + (d)*met.step_d) * met.kernel_h + met.first_h + (h)*met.step_h) * met.kernel_w) + met.first_w + \
-     (l)*met.step_w)
+#define TAP_AT(d, h, l)                                                                                    \
+    ((((met.first_d + (d) * met.step_d) * met.kernel_h + met.first_h + (h) * met.step_h) * met.kernel_w) + \
+     met.first_w + (l) * met.step_w)
 
 // packed[group][tile][pair, tap][row of the tile] = w at (row, both channels, tap). `met` says which taps of the kernel
 // they are. Rows beyond m_count repeat the last one; their products are not stored. One work-item packs `range` pairs

@@ -140,7 +140,8 @@ void fill_rows(local cell *vectors, const int *row_to, global const stored *p, c
         return;
     }
     for (int r = 0; r < rows; r++) {
-        const cells old = low ? LOAD_OPERANDS(vectors + row_to[r]) : (cells)(0), new = CELLS_OF(p + row_at[r], plane, step);
+        const cells old = low ? LOAD_OPERANDS(vectors + row_to[r]) : (cells)(0),
+                    new = CELLS_OF(p + row_at[r], plane, step);
         STORE_OPERANDS(vectors + row_to[r], CHOOSE(old, new, met));
     }
 }
@@ -168,7 +169,8 @@ void fill_panel(local cell *panel, const int width, const int filled, const int 
             row_to[r] = ((first + r) / hd_taps - from / hd_taps) * channel_pitch + (hd_tap - from % hd_taps) * hd_pitch;
             row_d[r] = hd_tap / grid.taps_h * grid.step_d;
             row_h[r] = hd_tap % grid.taps_h * grid.step_h;
-            row_at[r] = (first + r) / hd_taps * (PLANES * plane) + ((long)row_d[r] * grid.source_h + row_h[r]) * grid.source_w;
+            row_at[r] =
+                (first + r) / hd_taps * (PLANES * plane) + ((long)row_d[r] * grid.source_h + row_h[r]) * grid.source_w;
         }
         local const int *next = runs;
         for (int tile = 0; tile * width < count; tile++) {
@@ -192,7 +194,8 @@ void fill_panel(local cell *panel, const int width, const int filled, const int 
                         }
                         const long p = row + start;
                         local cell *to_rows = vectors + j * tap_pitch;
-                        if (inside && p + row_at[0] >= 0 && p + row_at[rows - 1] + (PLANES - 1) * plane + VL * step <= size) {
+                        if (inside && p + row_at[0] >= 0 &&
+                            p + row_at[rows - 1] + (PLANES - 1) * plane + VL * step <= size) {
                             const realv_mask met = (lane >= (realv)(begin)) & (lane < (realv)(stop));
                             for (int r = 0; j == 0 && r < rows; r++) {
                                 for (int i = 0; i < min(step, 4); i++) {

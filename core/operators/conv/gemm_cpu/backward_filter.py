@@ -145,9 +145,7 @@ def choose_split(
     return best[2]
 
 
-def candidates(
-    problem: ConvProblem, planner: Planner, numbers: int = 1
-) -> Iterator[Mapping[str, int | str]]:
+def candidates(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: the heuristic's (none), then those with the least estimated times.
 
     ``vectors`` of the register tile, most ``pixels`` of a panel, ``rows`` of source and ``tiles`` of out channels of a
@@ -164,9 +162,7 @@ def candidates(
         best: dict[tuple[int, int, int], tuple[float, PixelSplit]] = {}
         out_tiles = ceil_div(out_count, tile.columns)
         size = arithmetic_bytes(problem.dtype) // numbers
-        for cost, most, s in splits_by_cost(
-            grid, tile, channels, out_tiles, groups, size, planner.device, numbers
-        ):
+        for cost, most, s in splits_by_cost(grid, tile, channels, out_tiles, groups, size, planner.device, numbers):
             key = most, s.tiles, s.splits
             if key not in best or cost < best[key][0]:
                 best[key] = cost, s

@@ -24,11 +24,11 @@ from clgraft.core.operators.conv.gemm_cpu.gemm import (
 )
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
-from clgraft.core.planning.pairs import NUMBERS, expect_pairs, pair_defines
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
 from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.planning.pairs import NUMBERS, expect_pairs, pair_defines
 from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "cpu_pairs"
