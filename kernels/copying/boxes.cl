@@ -73,10 +73,9 @@ typedef struct {
 typedef ushort moved;
 typedef CAT(ushort, VL) movedv;
 #if FILL
-#define OPEN_MOVED                             \
-    stored bits_;                              \
-    STORE(&bits_, 0, value);                   \
-    const moved bits = *(const moved *)&bits_; \
+#define OPEN_MOVED                    \
+    moved bits;                       \
+    STORE((stored *)&bits, 0, value); \
     global moved *moved_to = (global moved *)ys;
 #define MOVED(i) bits
 #define VMOVED(i) ((movedv)bits)
