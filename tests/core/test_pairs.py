@@ -9,7 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import ProblemError
-from clgraft.core.operators.conv.gemm_cpu import pairs
+from clgraft.core.operators.conv.gemm_cpu import pairs, phases
 from clgraft.core.planning.pairs import WAYS
 from clgraft.core.runtime.toolchains.pairs import pair_probes
 from clgraft.core.session.context import Context
@@ -27,11 +27,12 @@ CONVOLUTIONS = (
     "conv forward bf16 n1 ic6 ih13 iw13 oc9 kh9 kw9 ph4 pw4",
     "conv backward_data bf16 n3 ic21 ih5 iw5 oc10 kh1 kw1",
     "conv backward_data bf16 g2 n2 ic10 ih9 iw8 oc12 kh3 kw3 ph1 pw1 dh2 dw2",
+    "conv backward_data bf16 n2 ic10 ih9 iw11 oc18 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv backward_data bf16 g2 n1 ic6 ih11 iw11 oc8 kh4 kw5 sh3 sw2 ph1 pw2",
     "conv backward_filter bf16 n3 ic9 ih7 iw7 oc20 kh1 kw1",
     "conv backward_filter bf16 g2 n2 ic6 ih9 iw13 oc34 kh3 kw3 sh2 sw2 ph1 pw1",
 )
 DENSE = ("dense forward bf16 n40 i70 o33 b1", "dense backward_data bf16 n11 i30 o66 t1")
-DEFAULT = {"vectors": 3}  # whatever Winograd's method would take
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,8 @@ def settings_of(problem: core.Problem, context: Context) -> list[dict[str, int |
         return [{}]
     if "backward_filter" in str(problem):
         return [dict(settings) for settings in pairs.candidates(problem, context)][1:12:5]
-    return [{"vectors": vectors} for vectors in (3, 1)]
+    more = {"merged": 1, "shifted": 1} if phases.has_phases(problem) else {}
+    return [{"vectors": 3}, {"vectors": 1, **more}]
 
 
 def run(problem: core.Problem, context: Context, settings: dict[str, int | str], check: Check) -> list[np.ndarray]:
@@ -109,7 +111,6 @@ def test_declines_what_it_does_not_serve(emulated: Context) -> None:
         (plain, served),
         (emulated, served.replace("bf16", "f16")),
         (emulated, served.replace("ic14", "ic13")),
-        (emulated, "conv backward_data bf16 n1 ic8 ih8 iw8 oc8 kh3 kw3 sh2 sw2"),
         (emulated, "conv forward bf16 n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1"),  # Winograd's method
         (emulated, "dense forward bf16 n40 i71 o33"),
     ):

@@ -7,16 +7,12 @@ float32; numbers and sums below the smallest normal float32 count as zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.gemm import (
-    PACK_ELEMENTS,
     GemmBuilder,
     cheapest,
     product_candidates,
@@ -26,10 +22,8 @@ from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.kernels import MAD_ENABLE
-from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.planning.launches import Launches
 from clgraft.core.planning.pairs import NUMBERS, expect_pairs, pair_defines
-from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "cpu_pairs"
 COSTS = costs("pairs")
@@ -40,6 +34,9 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     _expect_served(problem, planner)
     if problem.direction == "backward_filter":
         yield from backward_filter.candidates(problem, planner, NUMBERS)
+    elif phases.has_phases(problem):
+        yield {}
+        yield from phases.candidates(problem, planner)
     else:
         yield {}
         yield from product_candidates(problem, planner, product_grid(problem), PairBuilder)
@@ -63,6 +60,8 @@ def plan(
         _expect_fewest_products(problem)
     if problem.direction == "backward_filter":
         return backward_filter.plan(problem, planner, settings, NUMBERS)
+    if phases.has_phases(problem):
+        return phases.plan(problem, planner, chosen, NUMBERS)
     grid = product_grid(problem)
     if chosen or not grid.plain:
         product = PairBuilder(problem, planner, grid, chosen, epilogue).product()
@@ -76,8 +75,6 @@ def _expect_served(problem: ConvProblem, planner: Planner) -> None:
     expect_pairs(problem.dtype, planner)
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if phases.has_phases(problem):
-        raise Declined("has no backward_data with a stride")
     summed = problem.in_channels if problem.direction == "forward" else problem.out_channels
     if problem.direction != "backward_filter" and summed // problem.groups % NUMBERS:
         raise Declined("is for even numbers of channels")
@@ -101,20 +98,3 @@ class PairBuilder(GemmBuilder):
         super().__init__(problem, planner, *rest)
         self.channels //= NUMBERS
         self.defines.update(pair_defines(planner.device))
-
-    def _pack(self, packed: Workspace) -> Launch:
-        kernel = in_3d(self.problem.kernel, 1)
-        pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
-        defines = {**self.defines, **self.tile.defines()}
-        return Launch(
-            self.planner.kernel("conv/gemm_cpu/pack_pairs.cl", "pack_pairs", defines, self.problem.dtype, MAD_ENABLE),
-            (ceil_div(self.channels, pack_range), self.row_tiles, self.problem.groups),
-            (1, 1, 1),
-            (
-                *(Buffer("w"), packed),
-                *ints(self.channels, self.outputs),
-                *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
-                *(*ints(pack_range), self.grid.taps_argument(kernel)),
-            ),
-            (self.target,),
-        )
