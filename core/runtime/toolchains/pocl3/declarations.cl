@@ -243,6 +243,16 @@ POCL_MOVE ushort16 pocl_narrow(const float16 value) { return (ushort16)(pocl_nar
 POCL_HALF_SPACE(global)
 POCL_HALF_SPACE(local)
 POCL_HALF_SPACE(private)
+#undef vload_half
+#undef vload_half2
+#undef vload_half4
+#undef vload_half8
+#undef vload_half16
+#undef vstore_half_rte
+#undef vstore_half2_rte
+#undef vstore_half4_rte
+#undef vstore_half8_rte
+#undef vstore_half16_rte
 #define vload_half pocl_load_half
 #define vload_half2 pocl_load_half2
 #define vload_half4 pocl_load_half4
