@@ -38,8 +38,8 @@ class DeviceInfo:
     wide_products : bool
         Whether products of 32 bits are faster when they are taken in 64.
     matrix_units : tuple of str
-        Instructions for matrices that the device has, ``mma`` and ``wgmma``. Kernels compute the others' results
-        through local memory.
+        Instructions for matrices that the device has: ``mma`` and ``wgmma``, and of CPUs those of
+        `core/planning/pairs.py`. Kernels compute the others' results through local memory, or in float32.
     splits_float32 : bool
         Whether three products by ``mma`` of operands that are split in two are faster than one of float32.
     has_shuffles : bool
@@ -54,6 +54,8 @@ class DeviceInfo:
         Whether a probe has found that kernels for ``wgmma`` work.
     has_wgmma_halves, has_mma_halves : bool
         The same for kernels whose operands are of 16 bits, by ``wgmma`` and by ``mma``.
+    has_pair_products : bool
+        Whether a probe has found that products of pairs of bfloat16 work: `kernels/common/operands.cl`.
     """
 
     name: str
@@ -88,6 +90,7 @@ class DeviceInfo:
     has_wgmma: bool = False
     has_wgmma_halves: bool = False
     has_mma_halves: bool = False
+    has_pair_products: bool = False
 
     @property
     def kept_in_caches(self) -> int:

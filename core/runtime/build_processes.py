@@ -155,13 +155,13 @@ def processes(kernels: int, children: Children, most: int = sys.maxsize) -> int:
         Processes that the device can bear.
     """
     count = min(allowed(), kernels, most)
-    if count < 2 or os.getpid() != _process or not _is_python(sys.executable):
+    if count < 2 or os.getpid() != _process or not is_python(sys.executable):
         return 0
     alone, shared = (each * children.seconds_of_a_kernel for each in (kernels, math.ceil(kernels / count)))
     return count if shared + children.seconds_of_a_child < alone else 0
 
 
-def _is_python(executable: str | None) -> bool:
+def is_python(executable: str | None) -> bool:
     """Return whether a program is an interpreter, and not an application that contains one."""
     return bool(executable and re.fullmatch(r"(python|pypy)[\d.]*t?", Path(executable).name))
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.errors import BuildError
 from clgraft.core.log import log
-from clgraft.core.runtime import program_cache
+from clgraft.core.runtime import build_processes, program_cache
 from clgraft.core.runtime.programs import new_kernel
 from clgraft.core.runtime.toolchains.base import Probe
+
+CHILD = Path(__file__).with_name("probe_child.py")
+LONGEST = 60  # seconds that a child may take
 
 _known: dict[str, bool] = {}  # whether a probe succeeds, by the key of its program
 
@@ -33,13 +40,37 @@ def works(context: Any, probe: Probe) -> bool:
         if place is not None and program_cache.is_noted(place, note):
             _known[note] = True
         else:
-            _known[note] = _checked(device, kernel, probe)
+            tried = not probe.in_child or _succeeds_in_child(device, kernel, probe)
+            _known[note] = tried and succeeds(device, kernel.source, kernel.options, probe)
             if _known[note] and place is not None:
                 program_cache.write_note(place, note)
     return _known[note]
 
 
-def _checked(cl_device: Any, kernel: Any, probe: Probe) -> bool:
+def _succeeds_in_child(cl_device: Any, kernel: Any, probe: Probe) -> bool:
+    """Return whether a probe succeeds in a child process."""
+    platform = cl_device.platform
+    number = platform.get_devices().index(cl_device)
+    task = {
+        "device": (platform.name, platform.version, number),
+        "field": probe.field,
+        "source": kernel.source,
+        "options": kernel.options,
+    }
+    if not build_processes.is_python(sys.executable):
+        return False
+    command = [sys.executable, "-c", build_processes.START, str(CHILD), "", *(place for place in sys.path if place)]
+    try:
+        done = subprocess.run(command, input=json.dumps(task), text=True, capture_output=True, timeout=LONGEST)
+    except (OSError, subprocess.SubprocessError) as error:
+        log.debug("[kernel] %s does without %s: %s", cl_device.name, probe.what, error)
+        return False
+    if done.returncode:
+        log.debug("[kernel] %s does without %s: %s", cl_device.name, probe.what, done.stderr[-400:])
+    return done.returncode == 0
+
+
+def succeeds(cl_device: Any, source: str, options: tuple[str, ...], probe: Probe) -> bool:
     """Run a probe's kernel and compare what it computes."""
     import pyopencl as cl
 
@@ -47,7 +78,7 @@ def _checked(cl_device: Any, kernel: Any, probe: Probe) -> bool:
     try:
         cl_context = cl.Context([cl_device])
         queue = cl.CommandQueue(cl_context)
-        program = program_cache.build(cl_context, cl_device, kernel.source, kernel.options)
+        program = program_cache.build(cl_context, cl_device, source, options)
         built = new_kernel(program, probe.kernel)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffers = [cl.Buffer(cl_context, flags, hostbuf=array) for array in (*probe.inputs, result)]

@@ -1,6 +1,6 @@
 // The register tile of products of matrices on CPU devices: MR x NV vectors of sums, which stay in vector registers.
 //
-//     sums[i][v]  +=  value(i) * vector(v)        for each i < MR, v < NV
+//     sums[i][v]  +=  value(i) * vector(v)        for each i < MR, v < NV, of operands (common/operands.cl)
 //
 // A step multiplies one element for each row, in all lanes, with one row of NV vectors; a product is a loop of steps.
 // The macros' arguments may use i_, the row, and v_, the vector. All loops over them are unrolled, so that sums need no
@@ -9,6 +9,7 @@
 // MR, NV    rows and vectors of the tile; the planner's (core/operators/conv/register_tile.py)
 // COLS      elements of a row of the tile
 
+#include "common/operands.cl"
 #include "common/transpose.cl"
 
 #ifndef MR
@@ -34,10 +35,12 @@
 // Adds one step's products to the sums. `fetch` sets vector_[v_]; `value` is the element of row i_.
 #define TILE_STEP(sums, value, fetch) TILE_STEP_OF(NV, sums, value, fetch)
 // The same for the first `count` vectors alone.
-#define TILE_STEP_OF(count, sums, value, fetch)                                                                     \
-    realv vector_[NV];                                                                                              \
-    _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) { fetch; }                                                 \
-    TILE_ROWS {                                                                                                     \
-        const realv value_ = value;                                                                                 \
-        _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) sums[i_][v_] = fma(value_, vector_[v_], sums[i_][v_]); \
+#define TILE_STEP_OF(count, sums, value, fetch)                             \
+    operandv vector_[NV];                                                   \
+    _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) { fetch; }         \
+    TILE_ROWS {                                                             \
+        const operandv value_ = value;                                      \
+        _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) {              \
+            sums[i_][v_] = MULTIPLY_ADD(value_, vector_[v_], sums[i_][v_]); \
+        }                                                                   \
     }

@@ -67,6 +67,34 @@ typedef struct {
 #else
 #define VREAD(i) VLOAD(xs, i)
 #endif
+
+// What is moved and not added to: types of 16 bits as they are.
+#if STORAGE == 16
+typedef ushort moved;
+typedef CAT(ushort, VL) movedv;
+#if FILL
+#define OPEN_MOVED                    \
+    moved bits;                       \
+    STORE((stored *)&bits, 0, value); \
+    global moved *moved_to = (global moved *)ys;
+#define MOVED(i) bits
+#define VMOVED(i) ((movedv)bits)
+#else
+#define OPEN_MOVED                                             \
+    global const moved *moved_from = (global const moved *)xs; \
+    global moved *moved_to = (global moved *)ys;
+#define MOVED(i) moved_from[i]
+#define VMOVED(i) CAT(vload, VL)(0, moved_from + (i))
+#endif
+#else
+typedef real moved;
+typedef realv movedv;
+#define OPEN_MOVED global moved *moved_to = ys;
+#define MOVED(i) READ(i)
+#define VMOVED(i) VREAD(i)
+#endif
+#define MOVE(i, j) moved_to[j] = MOVED(i);
+#define VMOVE(i, j) CAT(vstore, VL)(VMOVED(i), 0, moved_to + (j));
 #define WORK const ulong rows, const ulong pieces, const ulong rows_per_item
 #define EACH_ROW                                                                                       \
     const ulong item = get_global_id(0), piece = item % pieces, first = item / pieces * rows_per_item; \
@@ -77,15 +105,17 @@ SINGLE void copy_rows(SOURCE TENSOR(y), const int accumulate, const SteppedBox b
     BOX_SIZES
     OPEN_SOURCE
     global stored *ys = OPEN(y);
+    OPEN_MOVED
     EACH_ROW {
         FIND_ROW(row)
         ulong i = begin;
         if (accumulate) {
             for (; i + VL <= end; i += VL) VSTORE(ys, to + i, VREAD(from + i) + VLOAD(ys, to + i));
+            for (; i < end; i++) WRITE(from + i, to + i)
         } else {
-            for (; i + VL <= end; i += VL) VSTORE(ys, to + i, VREAD(from + i));
+            for (; i + VL <= end; i += VL) VMOVE(from + i, to + i)
+            for (; i < end; i++) MOVE(from + i, to + i)
         }
-        for (; i < end; i++) WRITE(from + i, to + i)
     }
 }
 
@@ -93,9 +123,14 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
     BOX_SIZES
     OPEN_SOURCE
     global stored *ys = OPEN(y);
+    OPEN_MOVED
     EACH_ROW {
         FIND_ROW(row)
-        for (ulong i = begin; i < end; i++) WRITE(from + i * x5, to + i * y5)
+        if (accumulate) {
+            for (ulong i = begin; i < end; i++) WRITE(from + i * x5, to + i * y5)
+        } else {
+            for (ulong i = begin; i < end; i++) MOVE(from + i * x5, to + i * y5)
+        }
     }
 }
 
@@ -108,13 +143,18 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
 #define LANES_4(F, s, l) LANES_2(F, s, l), LANES_2(F, s, l + 2)
 #define LANES_8(F, s, l) LANES_4(F, s, l), LANES_4(F, s, l + 4)
 #define LANES_16(F, s, l) LANES_8(F, s, l), LANES_8(F, s, l + 8)
-#define EXCHANGE(step)                                                                       \
+#define EXCHANGE(step, TYPE)                                                                 \
     _Pragma("unroll") for (int i = 0; i < VL; i++) {                                         \
         if (i & step) continue;                                                              \
-        const realv low = rows[i], high = rows[i + step];                                    \
+        const TYPE low = rows[i], high = rows[i + step];                                     \
         rows[i] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(LOW, step, 0));         \
         rows[i + step] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(HIGH, step, 0)); \
     }
+#define EXCHANGES(TYPE) CAT(EXCHANGES_, VL)(TYPE)
+#define EXCHANGES_2(TYPE) EXCHANGE(1, TYPE)
+#define EXCHANGES_4(TYPE) EXCHANGES_2(TYPE) EXCHANGE(2, TYPE)
+#define EXCHANGES_8(TYPE) EXCHANGES_4(TYPE) EXCHANGE(4, TYPE)
+#define EXCHANGES_16(TYPE) EXCHANGES_8(TYPE) EXCHANGE(8, TYPE)
 
 SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
     BOX_SIZES
@@ -122,6 +162,7 @@ SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox 
     global stored *ys = OPEN(y);
     const ulong blocks = (size4 + VL * rows_per_item - 1) / (VL * rows_per_item);
     const ulong outer = get_global_id(0) / blocks, first = get_global_id(0) % blocks * VL * rows_per_item;
+    OPEN_MOVED
     FIND_ROW(outer * size4)
     // tile by tile along the longer of both axes: whose lines the hardware sees coming
     const ulong last = min(first + VL * rows_per_item, size4);
@@ -129,20 +170,22 @@ SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox 
     for (ulong tile = 0; tile < across * along; tile++) {
         const ulong block = first + VL * (across > along ? tile % across : tile / along);
         const ulong begin = VL * (across > along ? tile / across : tile % along);
+#if STORAGE == 16
+        if (!accumulate && block + VL <= last && begin + VL <= length) {
+            movedv rows[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) rows[i] = VMOVED(from + block + (begin + i) * x5);
+            EXCHANGES(movedv)
+#pragma unroll
+            for (int i = 0; i < VL; i++) CAT(vstore, VL)(rows[i], 0, moved_to + (to + (block + i) * y4 + begin));
+            continue;
+        }
+#endif
         if (block + VL <= last && begin + VL <= length) {
             realv rows[VL];
 #pragma unroll
             for (int i = 0; i < VL; i++) rows[i] = VLOAD(xs, from + block + (begin + i) * x5);
-            EXCHANGE(1)
-#if VL > 2
-            EXCHANGE(2)
-#endif
-#if VL > 4
-            EXCHANGE(4)
-#endif
-#if VL > 8
-            EXCHANGE(8)
-#endif
+            EXCHANGES(realv)
 #pragma unroll
             for (int i = 0; i < VL; i++) {
                 const ulong at = to + (block + i) * y4 + begin;

@@ -2,26 +2,27 @@
 //
 //     c[n][s]  =  bias[s] + sum over t of a[n][t] * b[s][t]
 //
-// transposed    real, [block of COLS of the batch][t][COLS], made by dense_transpose: a
+// transposed    operands, [block of COLS of the batch][t][COLS], made by dense_transpose: a
 //               transposed; zeros beyond the batch
-// b         (rows, columns), read in place: MR elements of b, each in all lanes, times NV vectors of the batch
+// b         (rows, columns), read in place: MR operands of b, each in all lanes, times NV vectors of the batch
 // c         (batch, rows)
 //
-// A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns
-// at a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
+// Where operands are pairs, `columns` counts those. A work-group is one work-item: a block of rows, a block of the
+// batch, a part of the columns. It takes `chunk` columns at a time, whose part of `transposed` stays in the first
+// level's cache; its results stay in local memory.
 
 #include "common/column_blocks.cl"
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
 
-kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const int batch, const int columns,
+kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(operand, transposed), const int batch, const int columns,
                             const int range) {
     const int from = get_global_id(0) * range, to = min(from + range, columns), block = get_global_id(1);
-    global real *out = OPEN(transposed) + (long)block * columns * COLS;
-    pack_block(OPEN(a) + (long)block * COLS * columns, out, batch - block * COLS, columns, from, to);
+    global operand *out = OPEN(transposed) + (long)block * columns * COLS;
+    pack_block(OPEN(a) + (long)block * COLS * columns * NUMBERS, out, batch - block * COLS, columns, from, to);
 }
 
-kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c),
+kernel void dense_panel(TENSOR_OF(const operand, transposed), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c),
                         TENSOR_OF(real, partial), const int has_bias, const int accumulate, const int batch,
                         const int rows, const int columns, const int item_rows, const int part_columns, const int chunk,
                         local real *sums EPILOGUE_PARAMETERS) {
@@ -34,20 +35,20 @@ kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONS
     for (int from = begin; from < end; from += chunk) {
         const int length = min(chunk, end - from);
         for (int tile = 0; tile < tiles; tile++) {
-            global const real *x = OPEN(transposed) + ((long)block * columns + from) * COLS;
+            global const operand *x = OPEN(transposed) + ((long)block * columns + from) * COLS;
             global const stored *w[MR];
 #pragma unroll
             for (int i = 0; i < MR; i++)
-                w[i] = OPEN(b) + (long)(first + min(tile * MR + i, count - 1)) * columns + from;
+                w[i] = OPEN(b) + ((long)(first + min(tile * MR + i, count - 1)) * columns + from) * NUMBERS;
             local real *kept = sums + tile * MR * COLS;
             realv acc[MR][NV];
             TILE_LOAD(acc, kept, COLS)
             for (int k = 0; k < length;) {
                 const int stop = min(k + 16, length);
 #pragma unroll
-                for (int i = 0; i < MR; i++) __builtin_prefetch(w[i] + k + chunk, 0, 2);  // the next chunk
+                for (int i = 0; i < MR; i++) __builtin_prefetch(w[i] + (k + chunk) * NUMBERS, 0, 2);  // the next chunk
                 for (; k < stop; k++) {
-                    TILE_STEP(acc, LOAD(w[i_], k), vector_[v_] = LOAD_REALS(x + v_ * VL))
+                    TILE_STEP(acc, OPERAND_AT(w[i_], k), vector_[v_] = LOAD_OPERANDS(x + v_ * VL))
                     x += COLS;
                 }
             }

@@ -204,6 +204,10 @@ void emit(global stored *target, local const real *row, const int n, const int a
         for (; c < n; c++) STORE(target, c, LOAD(target, c) + row[c]);
     } else {
         for (; c + VL <= n; c += VL) VSTORE(target, c, GET(row, c));
+        if (c < n && n >= VL) {  // the last vector overlaps the one in front of it
+            VSTORE(target, n - VL, GET(row, n - VL));
+            return;
+        }
         for (; c < n; c++) STORE(target, c, row[c]);
     }
 }

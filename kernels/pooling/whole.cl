@@ -85,7 +85,7 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
             if (OPERATOR != 0)
                 for (; i < pixels; i++) STORE(dxs, i, share + LOAD(dxs, i));
         } else {
-            // one by one: PoCL takes 16 equal halves for aligned ones
+            for (; i + VL <= pixels; i += VL) VSTORE(dxs, i, (realv)(share));
             for (; i < pixels; i++) STORE(dxs, i, share);
         }
 #if OPERATOR == 0

@@ -117,5 +117,5 @@ def test_narrow_tiles_serve_planes_that_leave_wide_ones_empty() -> None:
     context.device = replace(context.device, vector_width=16, compute_units=2)
     for size, vectors in (("ih7 iw7", 2), ("ih8 iw12", 3), ("ih17 iw17", 3)):
         problem = core.parse(f"conv forward n1 ic64 {size} oc96 kh1 kw1")
-        product = gemm._cheapest(problem, context.planner, gemm.forward_grid(problem), None)
+        product = gemm.cheapest(problem, context.planner, gemm.forward_grid(problem), None)
         assert product.builder.tile.vectors == vectors

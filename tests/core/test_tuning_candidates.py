@@ -53,6 +53,7 @@ DENSE = (
     "dense n35 i70 o200 t1 b1",
     "dense f64 n9 i61 o35",
     "dense f16 n3 i150 o40 b1",
+    "dense bf16 n19 i130 o97",
 )
 
 
@@ -84,7 +85,7 @@ def _accumulates(context, problem, trial, choice, first) -> None:
     given = {a.name: trial.inputs[a.name] for a in plan.arguments if a.role == "in"}
     plan.run(scalars=trial.scalars, **given, **{name: core.accumulate(array) for name, array in sums.items()})
     for name, array in sums.items():
-        unit = {"float16": 2.0**-9, "float32": 2.0**-20, "float64": 2.0**-49}[problem.dtype]
+        unit = {"bfloat16": 2.0**-6, "float16": 2.0**-9, "float32": 2.0**-20, "float64": 2.0**-49}[problem.dtype]
         expected = first[name].astype(np.float64) + base[name]
         allowed = unit * (3 + np.abs(expected).max(initial=0))
         assert np.abs(array - expected).max(initial=0) <= allowed, f"{problem} by {choice}: {name} is not added to"

@@ -14,6 +14,7 @@ from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
 from clgraft.core.operators.conv.depthwise import grouped_planes
 from clgraft.core.operators.conv.fft import gpu as gpu_fft
 from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
+from clgraft.core.operators.conv.gemm_cpu import pairs as cpu_pairs
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import halves as gpu_halves
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -33,6 +34,7 @@ register(
         depthwise_strided,
         depthwise,
         depthwise_gpu,
+        cpu_pairs,
         winograd,
         cpu_gemm,
         gpu_halves.WGMMA,

@@ -16,6 +16,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.pairs import NUMBERS, pair_defines
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div
 
@@ -60,6 +61,17 @@ def plan(
     epilogue: Epilogue | None = None,
 ) -> Launches:
     """Plan the transposition of the batch, the product and, where sums are split, the launch that adds the parts."""
+    return panel_launches(problem, planner, settings, epilogue)
+
+
+def panel_launches(
+    problem: DenseProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None,
+    epilogue: Epilogue | None,
+    numbers: int = 1,
+) -> Launches:
+    """Plan the product; operands have so many `numbers` of a row."""
     device = planner.device
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if not device.is_cpu:
@@ -69,6 +81,7 @@ def plan(
     product = product_of(problem)
     if product.form != "nt" or product.r < LEAST_BATCH:
         raise Declined(f"is for sums along the weights' rows, for batches from {LEAST_BATCH}")
+    depth = product.t // numbers
     size = arithmetic_bytes(problem.dtype)
     lanes = vector_lanes(device, problem.dtype)
     tiles = TILES[has_32_registers(device)]
@@ -78,19 +91,20 @@ def plan(
     if chosen or vectors not in tiles or wanted < 1 or chunk_bytes < 1:
         raise Declined(f"got settings {settings}, expected vectors of {list(tiles)}, rows and chunk from 1")
     rows, columns = tiles[vectors][0], vectors * lanes
-    defines = {"VL": lanes, "NV": vectors, "MR": rows, **epilogue_defines(epilogue)}
+    defines: dict[str, int | str] = {"VL": lanes, "NV": vectors, "MR": rows, **epilogue_defines(epilogue)}
+    defines.update(pair_defines(device) if numbers == NUMBERS else {})
     blocks = ceil_div(product.r, columns)
     item_rows = even_blocks(product.s, rows, wanted, device.compute_units)
     row_blocks = ceil_div(product.s, item_rows)
-    parts, length = parts_of(row_blocks * blocks, product.t, device.compute_units)
+    parts, length = parts_of(row_blocks * blocks, depth, device.compute_units)
     layout = WorkspaceLayout()
-    transposed = layout.take(blocks * product.t * columns * size, size)
+    transposed = layout.take(blocks * depth * columns * size, size)
     partial = take_parts(layout, product, parts, product.s, size)
     transpose = Launch(
         planner.kernel(FILE, "dense_transpose", defines, problem.dtype, MAD_ENABLE),
-        (ceil_div(product.t, TRANSPOSE_RANGE), blocks),
+        (ceil_div(depth, TRANSPOSE_RANGE), blocks),
         (1, 1),
-        (Buffer(product.a), transposed, *ints(product.r, product.t, TRANSPOSE_RANGE)),
+        (Buffer(product.a), transposed, *ints(product.r, depth, TRANSPOSE_RANGE)),
         (product.c,),
     )
     multiply = Launch(
@@ -99,7 +113,7 @@ def plan(
         (1, 1, 1),
         (
             *(transposed, Buffer(product.b), Buffer("b" if problem.bias else product.a), Buffer(product.c), partial),
-            *(*ints(problem.bias), Accumulate(product.c), *ints(product.r, product.s, product.t)),
+            *(*ints(problem.bias), Accumulate(product.c), *ints(product.r, product.s, depth)),
             *ints(item_rows, length, max(chunk_bytes // (columns * size), 16)),
             Local(item_rows * columns * size),
             *epilogue_arguments(epilogue, problem.dtype),

@@ -102,6 +102,8 @@ class Probe:
     expected : numpy.ndarray
     dtype : str
         That the kernel is built for.
+    in_child : bool
+        Whether it is tried in a child process first, because the compiler may end a process.
     """
 
     field: str
@@ -113,6 +115,7 @@ class Probe:
     inputs: tuple[np.ndarray, ...]
     expected: np.ndarray
     dtype: str = "float32"
+    in_child: bool = False
 
 
 @cache

@@ -10,15 +10,18 @@ import contextlib
 import ctypes
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, ClassVar
 
 from clgraft.core.files import write_whole
 from clgraft.core.log import warn_once
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.pairs import INTRINSIC
 from clgraft.core.runtime.folders import cache_folder, refusal, until_the_end
-from clgraft.core.runtime.toolchains.base import Toolchain, problems
+from clgraft.core.runtime.toolchains.base import Probe, Toolchain, problems
+from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 PACKAGE = "intel-opencl-rt"
@@ -47,8 +50,17 @@ class Intel(Toolchain):
         return vendors_folder(driver) if driver else None
 
     def capabilities(self) -> dict[str, Any]:
-        """Return what planners may rely on: the compiler for CPUs makes vectors of work-items."""
-        return {**super().capabilities(), "vectorizes_items": self.is_cpu}
+        """Return what planners may rely on: the compiler for CPUs makes vectors of work-items.
+
+        It refuses assembly, and knows the intrinsic functions of LLVM by their names.
+        """
+        known = super().capabilities()
+        pairs = self.is_cpu and has_pairs(known["vector_width"])
+        return {**known, "vectorizes_items": self.is_cpu, "matrix_units": (INTRINSIC,) if pairs else ()}
+
+    def probes(self, device: DeviceInfo) -> Iterator[Probe]:
+        """Return what is to be found out: whether the intrinsic function for pairs of bfloat16 works."""
+        yield from pair_probes(device)
 
     def _compiled_width(self, widest: int, native: int) -> int:
         """Return the lanes that the compiler was told to use: the device does not say so."""

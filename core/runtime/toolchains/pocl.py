@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, ClassVar
 
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.pairs import ASSEMBLY
 from clgraft.core.runtime.toolchains import pocl_cache
-from clgraft.core.runtime.toolchains.base import Children, DriverCache, Toolchain
+from clgraft.core.runtime.toolchains.base import Children, DriverCache, Probe, Toolchain
+from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes
 
 WORD = "pocl"
 NO_WARNINGS = "-w"
@@ -60,7 +63,13 @@ class PoCL(Toolchain):
 
     def capabilities(self) -> dict[str, Any]:
         """Return what planners may rely on."""
-        return {**super().capabilities(), "wide_products": True}
+        known = super().capabilities()
+        pairs = self.is_cpu and has_pairs(known["vector_width"])
+        return {**known, "wide_products": True, "matrix_units": (ASSEMBLY,) if pairs else ()}
+
+    def probes(self, device: DeviceInfo) -> Iterator[Probe]:
+        """Return what is to be found out: whether the assembly of products of pairs of bfloat16 works."""
+        yield from pair_probes(device)
 
     def _compiled_width(self, widest: int, native: int) -> int:
         """Return the lanes that the compiler uses, which may leave the widest registers alone: the device says so."""

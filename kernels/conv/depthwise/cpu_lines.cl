@@ -49,6 +49,14 @@ maskv lanes_inside(const int column, const int size) {
 #define LOAD_PAIR(line, j, a, b) \
     a = VLOAD(line, (j) * dw);   \
     if ((j) + 1 < COLUMNS) b = VLOAD(line, ((j) + 1) * dw);
+#elif defined(BRAIN)
+// Two numbers of 16 bits are the halves of one of 32.
+#define LOAD_PAIR(line, j, a, b)                                                           \
+    {                                                                                      \
+        const CAT(uint, VL) both = CAT(vload, VL)(0, (global const uint *)((line) + (j))); \
+        a = CAT(as_float, VL)(both << 16);                                                 \
+        if ((j) + 1 < COLUMNS) b = CAT(as_float, VL)(both & 0xffff0000u);                  \
+    }
 #else
 #define LOAD_PAIR(line, j, a, b)                                        \
     {                                                                   \

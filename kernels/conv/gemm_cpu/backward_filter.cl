@@ -10,20 +10,60 @@
 //
 // Where a kernel has one tap and no stride, what the next block is filled with is asked for while this one is
 // multiplied, evenly spread over the products.
+//
+// Where operands are pairs, these are neighbouring pixels of a block, whose size is even: the panel holds numbers as
+// they are stored, the transposed dy pairs, and both have a zero after an odd number of pixels.
 
 #ifndef PITCH
 #define PITCH 208  // elements of a panel row: a block's pixels and slack of one vector; no multiple of a cache way
 #endif
+#define PLANES 1
 
 #include "conv/gemm_cpu/panel.cl"
 #include "common/tickets.cl"
 
 #define LINE (64 / (int)sizeof(stored))  // elements of a cache line
 
-// to[pixel][lane] = dy[lane][pixel] for count pixels of one image and VL lanes, of which the first `lanes` exist.
-// Up to VL - 1 pixels more are written; `left` elements may be read from dy on.
-void transpose_pixels(local real *to, global const stored *dy, const long row_size, const long left, const int lanes,
-                      const int count) {
+// to[pixel / NUMBERS][lane] = dy[lane][pixel] for count pixels of one image and VL lanes, of which the first `lanes`
+// exist. The first pixel is pixel `begin` of the block. Less than VL operands more are written; `left` elements may be
+// read from dy on.
+#if PAIRED
+#define PANEL_OPERAND(p) OPERAND_AT(p, 0)
+
+void transpose_pixels(local operand *to, const int begin, global const stored *dy, const long row_size, const long left,
+                      const int lanes, const int count) {
+    local ushort *pixels = (local ushort *)to;
+    for (int at = 0; at < count;) {
+        const int pixel = begin + at;
+        if (pixel % 2 == 0 && (lanes - 1) * row_size + at + 2 * VL <= left) {
+            operandv a[VL], b[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                __builtin_prefetch(dy + (VL + i) * row_size + at);  // for the next lanes
+                a[i] = OPERANDS_AT(dy + min(i, lanes - 1) * row_size + at, 0);
+            }
+            TRANSPOSE(a, b, VL)
+#pragma unroll
+            for (int i = 0; i < VL; i++) STORE_OPERANDS(to + (pixel / 2 + i) * COLS, a[i]);
+            at += 2 * VL;
+            continue;
+        }
+        for (int i = 0; i < VL; i++)
+            pixels[(pixel / 2 * COLS + i) * 2 + pixel % 2] = i < lanes ? dy[i * row_size + at] : 0;
+        at++;
+    }
+}
+
+// Sets the second pixel of the last pair to zero where the number of pixels is odd.
+void end_pixels(local operand *to, const int count) {
+    for (int i = 0; count % 2 && i < VL; i++) to[count / 2 * COLS + i] &= 0xffffu;
+}
+#else
+#define PANEL_OPERAND(p) (*(p))
+
+void transpose_pixels(local operand *block, const int begin, global const stored *dy, const long row_size,
+                      const long left, const int lanes, const int count) {
+    local real *to = block + begin * COLS;
     int at = 0;
     for (; at < count && (lanes - 1) * row_size + at + VL <= left; at += VL) {
         realv a[VL], b[VL];
@@ -40,11 +80,12 @@ void transpose_pixels(local real *to, global const stored *dy, const long row_si
         for (int i = 0; i < VL; i++) to[at * COLS + i] = i < lanes ? LOAD(dy, i * row_size + at) : 0;
     }
 }
+#endif
 
 kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels,
                         const int out_count, const int groups, const Grid grid, const int block,
                         const int blocks_of_split, const int rows_of_item, const int tiles_of_item, const int part,
-                        volatile global int *tickets, local real *panel, local real *gradient, local int *runs) {
+                        volatile global int *tickets, local cell *panel, local operand *gradient, local int *runs) {
     const int out_tiles = (out_count + COLS - 1) / COLS, out_items = (out_tiles + tiles_of_item - 1) / tiles_of_item;
     const int source_rows = channels * grid.taps_d * grid.taps_h;
     const int row_items = (source_rows + rows_of_item - 1) / rows_of_item;
@@ -52,7 +93,7 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
     const long split_size = (long)blocks_of_split * block;
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const long dy_size = grid.batch * groups * out_count * pixels;
-    const int gradient_pitch = (block + VL) * COLS;
+    const int gradient_pitch = (block / NUMBERS + VL) * COLS;
     const int splits = (int)((all + split_size - 1) / split_size), workers = get_global_size(0);
     const int items = splits * row_items * out_items * groups;
 
@@ -88,12 +129,16 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                     const int out = first_tile * COLS + lane, lanes = min(out_count - out, VL);
                     const long from = ((image * groups + group) * out_count + out) * pixels + rest;
                     if (lanes > 0) {
-                        transpose_pixels(gradient + lane / COLS * gradient_pitch + at * COLS + lane % COLS,
-                                         OPEN(dy) + from, pixels, dy_size - from, lanes, length);
+                        transpose_pixels(gradient + lane / COLS * gradient_pitch + lane % COLS, at, OPEN(dy) + from,
+                                         pixels, dy_size - from, lanes, length);
                     }
                 }
                 at += length;
             }
+#if PAIRED
+            for (int lane = 0; lane < tile_count * COLS; lane += VL)
+                end_pixels(gradient + lane / COLS * gradient_pitch + lane % COLS, count);
+#endif
             for (int from = first_row; from < last_row; from += part) {
                 const int to = min(from + part, last_row), k_count = (to - from) * grid.taps_w;
                 fill_panel(panel, block, block, grid.taps_d * grid.taps_h * grid.taps_w * PITCH, PITCH, 0, runs, count,
@@ -111,8 +156,8 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                                 acc[i][v] = old ? LOAD_REALS(tile_sums + (k + i) * COLS + v * VL) : (realv)(0);
                             }
                         }
-                        local const real *a = panel + k * PITCH;
-                        local const real *b = gradient + tile * gradient_pitch;
+                        local const cell *a = panel + k * PITCH;
+                        local const operand *b = gradient + tile * gradient_pitch;
                         for (int p = 0; p < count;) {
                             const int stop = asks ? min(p + LINE, count) : count;
                             if (asks) {
@@ -125,9 +170,9 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                                 }
                                 for (int j = 0; j < asked; j++) __builtin_prefetch(dy_row + j * pixels, 0, 2);
                             }
-                            for (; p < stop; p++) {
-                                TILE_STEP(acc, a[i_ * PITCH], vector_[v_] = LOAD_REALS(b + v_ * VL))
-                                a++;
+                            for (; p < stop; p += NUMBERS) {
+                                TILE_STEP(acc, PANEL_OPERAND(a + i_ * PITCH), vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
+                                a += NUMBERS;
                                 b += COLS;
                             }
                         }

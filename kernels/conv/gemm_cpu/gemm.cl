@@ -3,7 +3,7 @@
 //
 //     y[image][group][m][u]  =  bias[m] + sum over (channel, tap) of weights[m][channel, tap] * panel[channel, tap][u]
 //
-// weights   real, [group][m][channel, tap], the convolution's own in place; or packed, see weights.cl
+// weights   operands, [group][m][channel, tap], the convolution's own in place; or packed, see weights.cl
 // panel     local, [tile of COLS pixels][channel, tap][COLS], one block of pixels, a part of the channels at a time
 // y         (batch, groups * m_count, od, oh, ow), the grid's pixels
 //
@@ -16,10 +16,10 @@
 #include "conv/gemm_cpu/panel.cl"
 #include "conv/gemm_cpu/block.cl"
 
-kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const WeightStrides strides,
+kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const WeightStrides strides,
                         CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate, const int channels,
                         const int m_count, const Grid grid, const int groups, const int block_tiles,
-                        const int block_rows, const int part, volatile global int *tickets, local real *panel,
+                        const int block_rows, const int part, volatile global int *tickets, local cell *panel,
                         local real *tile_out, local int *runs, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
@@ -27,7 +27,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const W
     const int taps = grid.taps_d * grid.taps_h * grid.taps_w;
     const int source_rows = channels * grid.taps_d * grid.taps_h;
     const int pitch = part * grid.taps_w * COLS + VL;  // of a tile
-    const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
+    const long source = (long)grid.source_d * grid.source_h * grid.source_w,
+               image_size = groups * channels * PLANES * source;
     const Blocks blocks = blocks_of(grid.batch * pixels, block_tiles, m_tiles, block_rows);
     const int items = blocks.across * blocks.down * groups, workers = get_global_size(0);
 
@@ -35,8 +36,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const W
         const Block block = block_of(&blocks, share.item);
         const int group = block.group, count = block.count;
         const long first = block.first;
-        global const stored *xs = OPEN(x) + group * channels * source;
-        const long left = grid.batch * image_size - group * channels * source;
+        global const stored *xs = OPEN(x) + group * channels * PLANES * source;
+        const long left = grid.batch * image_size - group * channels * PLANES * source;
         cut_runs(runs, first, count, grid);
         for (int from = 0; from < max(source_rows, 1); from += part) {
             const int to = min(from + part, source_rows);
@@ -69,9 +70,9 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const W
                     }
 #endif
                     long at = 0;
-                    local const real *b = panel + tile * pitch;
+                    local const cell *b = panel + tile * pitch;
                     for (int k = 0; k < k_count; k++) {
-                        TILE_STEP(acc, a[i_][at], vector_[v_] = LOAD_REALS(b + v_ * VL))
+                        TILE_STEP(acc, a[i_][at], vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
                         at += strides.step;
                         b += COLS;
                     }

@@ -3,7 +3,7 @@
 //     y[image][group][m][pixel]  =  bias[m] + sum over channels of weights[m][channel] *
 //         x[image][group][channel][pixel]
 //
-// weights   real, [group][m][channel] or [group][channel][m], the convolution's own in place; or packed, see weights.cl
+// weights   operands, [group][m][channel] or [group][channel][m], the convolution's in place; or packed, see weights.cl
 // panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
 // x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
 // tickets   share items, one for each block of pixels (innermost), block of rows m and group
@@ -23,17 +23,17 @@
 // Channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch.
 #define AHEAD 4
 
-// Fills channels [from, to) of a tile where it may not be read whole: pixels [first, first + count).
-void fill_tile(local real *tile, global const stored *xs, const long pixels, const long image_size, const long first,
+// Fills rows [from, to) of a tile, channels or pairs of them, where it may not be read whole, `count` pixels of them.
+void fill_tile(local cell *tile, global const stored *xs, const long pixels, const long image_size, const long first,
                const int count, const int from, const int to) {
     for (int lane = 0; lane < count;) {
         const long image = (first + lane) / pixels, rest = first + lane - image * pixels;
         const int length = (int)min((long)count - lane, pixels - rest);
-        global const stored *row = xs + image * image_size + from * pixels + rest;
+        global const stored *row = xs + image * image_size + from * (PLANES * pixels) + rest;
         for (int k = 0; k < to - from; k++) {
-            local real *piece = tile + k * COLS + lane;
-            COPY_PIECE(length, STORE_REALS(piece + i, VLOAD(row, i)), piece[i] = LOAD(row, i))
-            row += pixels;
+            local cell *piece = tile + k * COLS + lane;
+            COPY_PIECE(length, STORE_OPERANDS(piece + i, CELLS_OF(row + i, pixels, 1)), piece[i] = CELL(row, i, pixels))
+            row += PLANES * pixels;
         }
         lane += length;
     }
@@ -52,19 +52,29 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
     }
 // Reads a step's vectors from the source, and fills the panel with them; or reads them from the panel.
 #define FILL(count)                                                           \
-    MULTIPLY(count, __builtin_prefetch(row + (k + AHEAD) * pixels + v_ * VL); \
-             vector_[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, vector_[v_]))
-#define REUSE(count) MULTIPLY(count, vector_[v_] = LOAD_REALS(b + v_ * VL))
+    MULTIPLY(count, ASK(row + (k + AHEAD) * row_size + v_ * VL, 3);           \
+             vector_[v_] = CELLS_OF(row + k * row_size + v_ * VL, pixels, 1); \
+             STORE_OPERANDS(b + v_ * VL, vector_[v_]))
+#define REUSE(count) MULTIPLY(count, vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
+// Asks for the planes of a row.
+#if PLANES == 2
+#define ASK(p, level)                  \
+    __builtin_prefetch((p), 0, level); \
+    __builtin_prefetch((p) + pixels, 0, level)
+#else
+#define ASK(p, level) __builtin_prefetch((p), 0, level)
+#endif
 
-kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const WeightStrides strides, CONST_TENSOR(bias),
-                       TENSOR(y), const int has_bias, const int accumulate, const int batch, const int channels,
-                       const int m_count, const long pixels, const int groups, const int block_tiles,
-                       const int block_rows, const int part, volatile global int *tickets, local real *panel,
-                       local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
+kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const WeightStrides strides,
+                       CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate, const int batch,
+                       const int channels, const int m_count, const long pixels, const int groups,
+                       const int block_tiles, const int block_rows, const int part, volatile global int *tickets,
+                       local cell *panel, local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int m_tiles = (m_count + MR - 1) / MR;
-    const int pitch = part * COLS + VL;  // of a tile
-    const long all = batch * pixels, image_size = groups * channels * pixels;
+    const int pitch = part * COLS + VL;     // of a tile
+    const long row_size = PLANES * pixels;  // of a row of the panel, in elements of x
+    const long all = batch * pixels, image_size = groups * channels * row_size;
     const Blocks blocks = blocks_of(all, block_tiles, m_tiles, block_rows);
     const int items = blocks.across * blocks.down * groups, workers = get_global_size(0);
 
@@ -73,10 +83,10 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
         const Block block = block_of(&blocks, share.item);
         const int group = block.group, count = block.count, m_first = block.m_first, m_last = block.m_last;
         const long first = block.first;
-        global const stored *xs = OPEN(x) + group * channels * pixels;
+        global const stored *xs = OPEN(x) + group * channels * row_size;
         // the last items are taken when they are computed: else one work-item has two while another has none
         const bool early = share.item < share.last || share.item + workers < items;
-        const long left = batch * image_size - group * channels * pixels;  // elements of x from xs on
+        const long left = batch * image_size - group * channels * row_size;  // elements of x from xs on
         // where each tile begins in x and y, in elements, and the next block's in x; -1: there is none
         long tile_source[MOST_TILES], tile_target[MOST_TILES], ask_source[MOST_TILES];
         // channels from which a whole row of the tile may be read: none if it lies in two images. Where it ends early,
@@ -88,7 +98,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
             const int columns = min(COLS, count - tile * COLS);
             tile_source[tile] = image * image_size + at;
             const int width = columns <= VL ? VL : COLS;
-            const long rows = (left - tile_source[tile] - width + pixels) / pixels;
+            const long rows = (left - tile_source[tile] - width + pixels) / pixels / PLANES;
             readable[tile] = at + columns <= pixels ? (int)clamp(rows, 0L, (long)channels) : 0;
             is_whole[tile] = columns == COLS && at + COLS <= pixels;
             tile_target[tile] = (image * groups + group) * m_count * pixels + at;
@@ -110,7 +120,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
             for (int tile = 0; tile * COLS < count; tile++) {
                 const long ask = next.first + tile * COLS, image = ask / pixels;
                 const long plane = (image * groups + next.group) * channels;
-                ask_source[tile] = ask < next_last ? plane * pixels + ask - image * pixels : -1;
+                ask_source[tile] = ask < next_last ? plane * row_size + ask - image * pixels : -1;
             }
             for (int m_tile = m_first; m_tile < m_last; m_tile++) {
                 const int m = m_tile * MR, m_rows = min(MR, m_count - m);
@@ -118,7 +128,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                 const long asked = (long)next_count * (m_tile - m_first) / (m_last - m_first);
                 const int asks = (int)((long)next_count * (m_tile - m_first + 1) / (m_last - m_first) - asked);
                 for (int tile = 0; tile * COLS < count; tile++) {
-                    global const stored *asking = OPEN(x) + ask_source[tile] + (next_from + asked) * pixels;
+                    global const stored *asking = OPEN(x) + ask_source[tile] + (next_from + asked) * row_size;
                     const int every = ask_source[tile] >= 0 && asks > 0 ? max(k_count / asks, 1) : k_count;
                     realv acc[MR][NV];
 #pragma unroll
@@ -138,8 +148,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                     const long p = first + tile * COLS;
                     const int columns = min(COLS, count - tile * COLS);
                     const int filled = m_tile == m_first ? clamp(readable[tile] - from, 0, k_count) : 0;
-                    global const stored *row = xs + tile_source[tile] + from * pixels;
-                    local real *b = panel + tile * pitch;
+                    global const stored *row = xs + tile_source[tile] + from * row_size;
+                    local cell *b = panel + tile * pitch;
                     if (m_tile == m_first && filled < k_count) {
                         fill_tile(b + filled * COLS, xs, pixels, image_size, p, columns, from + filled, to);
                     }
@@ -158,8 +168,10 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                         const int stop = min(k + every, k_count);
                         if (every < k_count) {
 #pragma unroll
-                            for (int v = 0; v < NV; v++) __builtin_prefetch(asking + v * VL, 0, 2);
-                            asking += pixels;
+                            for (int v = 0; v < NV; v++) {
+                                ASK(asking + v * VL, 2);
+                            }
+                            asking += row_size;
                         }
                         if (narrow) {
                             REUSE(1)

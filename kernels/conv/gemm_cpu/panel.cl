@@ -5,12 +5,53 @@
 //     panel row (channel, tap j) at pixel u  =  x[channel][u * stride + begin + j * step]   or 0
 //         outside of x, on each axis.
 // Forward, begin is -pad and step the dilation; the other directions put in their own numbers.
-// Each work-group is one work-item: local memory is its cache-resident scratch.
+// Where operands are pairs, a row of the panel has two channels, and `channels` in kernels are pairs of them. Each
+// work-group is one work-item: local memory is its cache-resident scratch.
+//
+// PLANES  planes of x in a row of the panel; 1 with PAIRED: its elements are single numbers as they are stored
 
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
 #include "conv/past_caches.cl"
+
+#ifndef PLANES
+#define PLANES NUMBERS
+#endif
+
+// Numbers of x as they are loaded, and elements of the panel: cells. CELLS_OF loads a vector of them, each `step`
+// numbers from the last; `plane` numbers lie between the planes of a row. CHOOSE takes `b` where a mask of floats says
+// so.
+#if PAIRED
+typedef ushort number;
+typedef CAT(ushort, VL) numbers;
+#define NUMBER(p, i) ((p)[i])
+#define NUMBERS_FROM(p, i) CAT(vload, VL)(0, (p) + (i))
+#else
+typedef real number;
+typedef realv numbers;
+#define NUMBER(p, i) LOAD(p, i)
+#define NUMBERS_FROM(p, i) VLOAD(p, i)
+#endif
+#if PAIRED && PLANES == 2
+typedef uint cell;
+typedef CAT(uint, VL) cells;
+#define CELL(p, i, plane) (NUMBER(p, i) | (uint)NUMBER(p, (i) + (plane)) << 16)
+#define CELLS_OF(p, plane, step) JOIN(load_apart(p, step), load_apart((p) + (plane), step))
+#define CHOOSE(a, b, met) (((a) & ~CAT(as_uint, VL)(met)) | ((b) & CAT(as_uint, VL)(met)))
+#elif PAIRED
+typedef number cell;
+typedef numbers cells;
+#define CELL(p, i, plane) NUMBER(p, i)
+#define CELLS_OF(p, plane, step) load_apart(p, step)
+#define CHOOSE(a, b, met) (((a) & ~CAT(convert_ushort, VL)(met)) | ((b) & CAT(convert_ushort, VL)(met)))
+#else
+typedef real cell;
+typedef realv cells;
+#define CELL(p, i, plane) LOAD(p, i)
+#define CELLS_OF(p, plane, step) load_apart(p, step)
+#define CHOOSE(a, b, met) select(a, b, met)
+#endif
 
 // 1: sums are kept in local memory between the parts of a panel: half precision would lose bits each time, and an
 // epilogue has to come after the last one.
@@ -65,16 +106,17 @@ void cut_runs(local int *runs, const long first, const int count, const Grid gri
 }
 
 // Lane i is p[i * step]; VL * step elements may be read from p on.
-realv load_apart(global const stored *p, const int step) {
-    if (step == 1) return VLOAD(p, 0);
-    realv value;
+numbers load_apart(global const stored *p, const int step) {
+    if (step == 1) return NUMBERS_FROM(p, 0);
+    numbers value;
     if (step == 2) {
-        const realv a = VLOAD(p, 0), b = VLOAD(p, VL);
+        const numbers a = NUMBERS_FROM(p, 0), b = NUMBERS_FROM(p, VL);
         value.lo = a.even;
         value.hi = b.even;
     } else if (step == 4) {
-        const realv a = VLOAD(p, 0), b = VLOAD(p, VL), c = VLOAD(p, 2 * VL), d = VLOAD(p, 3 * VL);
-        realv ab, cd;
+        const numbers a = NUMBERS_FROM(p, 0), b = NUMBERS_FROM(p, VL);
+        const numbers c = NUMBERS_FROM(p, 2 * VL), d = NUMBERS_FROM(p, 3 * VL);
+        numbers ab, cd;
         ab.lo = a.even;
         ab.hi = b.even;
         cd.lo = c.even;
@@ -82,8 +124,8 @@ realv load_apart(global const stored *p, const int step) {
         value.lo = ab.even;
         value.hi = cd.even;
     } else {
-        real lanes[VL];
-        for (int i = 0; i < VL; i++) lanes[i] = LOAD(p, i * step);
+        number lanes[VL];
+        for (int i = 0; i < VL; i++) lanes[i] = NUMBER(p, i * step);
         value = CAT(vload, VL)(0, lanes);
     }
     return value;
@@ -91,15 +133,16 @@ realv load_apart(global const stored *p, const int step) {
 
 // Fills a vector of the panel from each of `rows` source rows: lane i at row_to[r] is p[row_at[r] + i * step]. Lanes of
 // `low` and more are written, those outside of `met` as zeros.
-void fill_rows(local real *vectors, const int *row_to, global const stored *p, const long *row_at, const int rows,
-               const int step, const int low, const realv_mask met) {
+void fill_rows(local cell *vectors, const int *row_to, global const stored *p, const long *row_at, const long plane,
+               const int rows, const int step, const int low, const realv_mask met) {
     if (low == 0 && all(met)) {
-        for (int r = 0; r < rows; r++) STORE_REALS(vectors + row_to[r], load_apart(p + row_at[r], step));
+        for (int r = 0; r < rows; r++) STORE_OPERANDS(vectors + row_to[r], CELLS_OF(p + row_at[r], plane, step));
         return;
     }
     for (int r = 0; r < rows; r++) {
-        const realv old = low ? LOAD_REALS(vectors + row_to[r]) : (realv)(0);
-        STORE_REALS(vectors + row_to[r], select(old, load_apart(p + row_at[r], step), met));
+        const cells old = low ? LOAD_OPERANDS(vectors + row_to[r]) : (cells)(0),
+                    new = CELLS_OF(p + row_at[r], plane, step);
+        STORE_OPERANDS(vectors + row_to[r], CHOOSE(old, new, met));
     }
 }
 
@@ -110,7 +153,7 @@ void fill_rows(local real *vectors, const int *row_to, global const stored *p, c
 // elements from x on may be read.
 //
 // A vector of pixels is filled for some source rows before the next one: what is known of its runs serves them all.
-void fill_panel(local real *panel, const int width, const int filled, const int channel_pitch, const int tap_pitch,
+void fill_panel(local cell *panel, const int width, const int filled, const int channel_pitch, const int tap_pitch,
                 const int tile_pitch, local const int *runs, const int count, const int cut, global const stored *x,
                 const long image_size, const long size, const int from, const int to, const Grid grid) {
     const int step = grid.stride_w, hd_taps = grid.taps_d * grid.taps_h, hd_pitch = grid.taps_w * tap_pitch;
@@ -126,13 +169,14 @@ void fill_panel(local real *panel, const int width, const int filled, const int 
             row_to[r] = ((first + r) / hd_taps - from / hd_taps) * channel_pitch + (hd_tap - from % hd_taps) * hd_pitch;
             row_d[r] = hd_tap / grid.taps_h * grid.step_d;
             row_h[r] = hd_tap % grid.taps_h * grid.step_h;
-            row_at[r] = (first + r) / hd_taps * plane + ((long)row_d[r] * grid.source_h + row_h[r]) * grid.source_w;
+            row_at[r] =
+                (first + r) / hd_taps * (PLANES * plane) + ((long)row_d[r] * grid.source_h + row_h[r]) * grid.source_w;
         }
         local const int *next = runs;
         for (int tile = 0; tile * width < count; tile++) {
             const int end = min(tile * width + filled, cut);
             for (int at = tile * width; at < end; at += VL) {
-                local real *vectors = panel + tile * tile_pitch + at - tile * width;
+                local cell *vectors = panel + tile * tile_pitch + at - tile * width;
                 while (next[RUN_AT] + next[RUN_LENGTH] <= at) next += RUN_FIELDS;
                 local const int *run = next;
                 for (int low = 0; at + low < end && low < VL; run += RUN_FIELDS) {
@@ -149,20 +193,23 @@ void fill_panel(local real *panel, const int width, const int filled, const int 
                             stop = max((grid.source_w - start + step - 1) / step, begin);
                         }
                         const long p = row + start;
-                        local real *to_rows = vectors + j * tap_pitch;
-                        if (inside && p + row_at[0] >= 0 && p + row_at[rows - 1] + VL * step <= size) {
+                        local cell *to_rows = vectors + j * tap_pitch;
+                        if (inside && p + row_at[0] >= 0 &&
+                            p + row_at[rows - 1] + (PLANES - 1) * plane + VL * step <= size) {
                             const realv_mask met = (lane >= (realv)(begin)) & (lane < (realv)(stop));
                             for (int r = 0; j == 0 && r < rows; r++) {
                                 for (int i = 0; i < min(step, 4); i++) {
-                                    __builtin_prefetch(x + p + row_at[r] + together * plane + i * VL);
+                                    __builtin_prefetch(x + p + row_at[r] + together * PLANES * plane + i * VL);
+                                    if (PLANES == 2)
+                                        __builtin_prefetch(x + p + row_at[r] + (together * 2 + 1) * plane + i * VL);
                                 }
                             }
                             if (step == 1) {
-                                fill_rows(to_rows, row_to, x + p, row_at, rows, 1, low, met);
+                                fill_rows(to_rows, row_to, x + p, row_at, plane, rows, 1, low, met);
                             } else if (step == 2) {
-                                fill_rows(to_rows, row_to, x + p, row_at, rows, 2, low, met);
+                                fill_rows(to_rows, row_to, x + p, row_at, plane, rows, 2, low, met);
                             } else {
-                                fill_rows(to_rows, row_to, x + p, row_at, rows, step, low, met);
+                                fill_rows(to_rows, row_to, x + p, row_at, plane, rows, step, low, met);
                             }
                             continue;
                         }
@@ -172,7 +219,7 @@ void fill_panel(local real *panel, const int width, const int filled, const int 
                                 row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0 && row_of_h < grid.source_h;
                             for (int i = low; i < VL; i++) {
                                 to_rows[row_to[r] + i] =
-                                    met && i >= begin && i < stop ? LOAD(x, p + row_at[r] + i * step) : 0;
+                                    met && i >= begin && i < stop ? CELL(x, p + row_at[r] + i * step, plane) : 0;
                             }
                         }
                     }

@@ -8,7 +8,7 @@
 // of phases is what the phases have in common that differ on the last axis alone: their results are neighbours in dx,
 // and are stored together.
 //
-// weights   real, [group][tile of MR outputs][row of phases][phase][tap][channel][MR], made by pack_phases; where
+// weights   operands, [group][tile of MR outputs][row of phases][phase][tap][channel][MR], made by pack_phases; where
 //           phases are merged [group][row of phases][tile of MR rows (phase, output)][tap][channel][MR], with the
 //           grid's taps on the last axis, and zeros where a phase has no such tap
 // panel     local, [tile of COLS pixels][tap][channel][COLS], one block of pixels, a part of the channels at a time
@@ -61,7 +61,7 @@ local int *find_phases(local int *table, const int kernel_size, const int stride
 // packed for conv_phases, from w (groups * channels, outputs, kernel). Rows beyond the outputs repeat the last one or
 // are zeros; their products are not stored. One work-item packs `range` channels of a tile of outputs, or of all rows
 // if phases are merged, to `units` tiles for each row of phases. places: local, an int for each tap of the kernel.
-kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int outputs,
+kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int channels, const int outputs,
                         const int merged, const int units, const int range, const Grid grid, const PhaseTaps met,
                         local int *table, local int *places) {
     const int m_tile = get_global_id(1), m_tiles = get_global_size(1);
@@ -70,10 +70,11 @@ kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int chan
     const int m = merged ? 0 : m_tile * MR, rows = merged ? outputs : min(outputs - m, MR);
     const int kd = met.kernel_d, kh = met.kernel_h, kw = met.kernel_w, all_taps = kd * kh * kw;
     const int widths_taps = merged ? units * grid.taps_w : kw;  // of all tiles of a row of phases
-    const long from = ((long)group * channels * outputs + m) * all_taps, channel_size = (long)outputs * all_taps;
-    const long left = (long)groups * channels * channel_size - from;
+    const long from = ((long)group * channels * NUMBERS * outputs + m) * all_taps;
+    const long channel_size = (long)outputs * all_taps;
+    const long left = (long)groups * channels * NUMBERS * channel_size - from;
     global const stored *ws = OPEN(w) + from;
-    global real *out = OPEN(packed) + ((long)group * m_tiles + m_tile) * kd * kh * widths_taps * channels * MR;
+    global operand *out = OPEN(packed) + ((long)group * m_tiles + m_tile) * kd * kh * widths_taps * channels * MR;
     FIND_PHASES(depths, heights, widths, table)
     for (int at = 0; merged && at < kd * kh * widths_taps; at++) {
         for (int i = first * MR; i < last * MR; i++) out[(long)at * channels * MR + i] = 0;
@@ -95,18 +96,21 @@ kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int chan
         const int place = begin + row * grid.taps_w + l[PHASE_FIRST] + number * met.tap_step_w;
         for (int output = 0; output < outputs; output++) {
             const int m_row = a * outputs + output;
-            global real *to = out + (long)(place + m_row / MR * row_taps * grid.taps_w) * channels * MR + m_row % MR;
+            global operand *to = out + (long)(place + m_row / MR * row_taps * grid.taps_w) * channels * MR + m_row % MR;
             for (int channel = first; channel < last; channel++) {
-                to[channel * MR] = LOAD(ws, channel * channel_size + output * all_taps + tap);
+                to[channel * MR] =
+                    WEIGHT_AT(ws + channel * NUMBERS * channel_size + output * all_taps + tap, channel_size);
             }
         }
     }
     for (int channel = first; !merged && channel < last; channel++) {
-        global const stored *wc = ws + channel * channel_size;
-        real turned[MAX_TURNED * MR];
-        const bool turn = turn_taps(turned, wc, left - channel * channel_size, rows, all_taps, all_taps);
+        const long at = channel * NUMBERS * channel_size;
+        global const stored *wc = ws + at;
+        operand turned[MAX_TURNED * MR];
+        const bool turn = turn_taps(turned, wc, left - at, rows, all_taps, channel_size, all_taps);
         for (int tap = 0; tap < all_taps; tap++) {
-            put_tap(out + ((long)places[tap] * channels + channel) * MR, turned, turn, wc, rows, all_taps, tap);
+            put_tap(out + ((long)places[tap] * channels + channel) * MR, turned, turn, wc, rows, all_taps, channel_size,
+                    tap);
         }
     }
 }
@@ -168,10 +172,10 @@ Piece piece_of(local const int *run, const int at, const int stop, const int d_p
     return piece;
 }
 
-kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR(dx), const int accumulate,
+kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const operand, weights), TENSOR(dx), const int accumulate,
                         const int channels, const int outputs, const int groups, const int merged, const int units,
                         const Grid grid, const PhaseTaps met, const int shift, const int block_tiles,
-                        const int block_rows, const int part, volatile global int *tickets, local real *panel,
+                        const int block_rows, const int part, volatile global int *tickets, local cell *panel,
                         local real *staged, local real *line, local int *runs, local int *table, local real *kept) {
     const long pixels = (long)grid.size_d * grid.size_h * grid.size_w, all = grid.batch * pixels;
     const int m_tiles = merged ? 1 : (outputs + MR - 1) / MR;
@@ -179,7 +183,8 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
     const int width = COLS + (shift + VL - 1) / VL * VL, tap_pitch = part * width;
     const int pitch = grid.taps_d * grid.taps_h * (shift ? 1 : grid.taps_w) * tap_pitch + VL;
     const int hd_taps = grid.taps_d * grid.taps_h, widths_taps = merged ? units * grid.taps_w : met.kernel_w;
-    const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
+    const long source = (long)grid.source_d * grid.source_h * grid.source_w,
+               image_size = groups * channels * PLANES * source;
     const long row_size = (long)met.size_d * met.size_h * met.size_w;
     const long image_step = (long)groups * outputs * row_size;
     const Blocks blocks = blocks_of(all, block_tiles, m_tiles, block_rows);
@@ -191,7 +196,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
     FOR_ITEMS(share) {
         const Block block = block_of(&blocks, share.item);
         const int group = block.group, count = block.count;
-        const long first = block.first, left = (grid.batch * groups - group) * channels * source;
+        const long first = block.first, left = (grid.batch * groups - group) * channels * PLANES * source;
         const int cut = (int)min((long)count + shift, all - first);
         cut_runs(runs, first, cut, rows);
         for (int from = 0; from < channels; from += part) {
@@ -202,12 +207,13 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
             const bool add = accumulate || from;
 #endif
             fill_panel(panel, COLS, COLS + shift, width, tap_pitch, pitch, runs, count, cut,
-                       OPEN(dy) + group * channels * source, image_size, left, from * hd_taps, to * hd_taps, rows);
+                       OPEN(dy) + group * channels * PLANES * source, image_size, left, from * hd_taps, to * hd_taps,
+                       rows);
             for (int m_tile = block.m_first; m_tile < block.m_last; m_tile++) {
                 const int m = m_tile * MR, m_rows = merged ? outputs : min(MR, outputs - m);
                 global stored *planes = OPEN(dx) + ((long)group * outputs + m) * row_size;
                 const long of_tile = (long)met.kernel_d * met.kernel_h * widths_taps * channels * MR;
-                global const real *next_weights =
+                global const operand *next_weights =
                     OPEN(weights) + ((long)group * m_tiles + m_tile) * of_tile + from * MR;
                 for (int row = 0; row < rows_of_phases; row++) {
                     const int d_phase = row / met.stride_h, h_phase = row % met.stride_h;
@@ -230,7 +236,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                             }
                             at = stop;
                         }
-                        global const real *a = next_weights;
+                        global const operand *a = next_weights;
                         for (int unit = 0; unit < units; unit++) {
                             const int first_w = merged ? 0 : widths[unit * PHASE_FIELDS + PHASE_FIRST];
                             const int taps_w = merged ? grid.taps_w : widths[unit * PHASE_FIELDS + PHASE_TAPS];
@@ -254,10 +260,10 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                                 const int hd_at = d * grid.taps_h + h, at_w = first_w + tap % taps_w * step_w;
                                 const int at = shift ? hd_at * tap_pitch + at_w * grid.step_w
                                                      : (hd_at * grid.taps_w + at_w) * tap_pitch;
-                                local const real *b = panel + tile * pitch + at;
-                                global const real *a_channel = a;
+                                local const cell *b = panel + tile * pitch + at;
+                                global const operand *a_channel = a;
                                 for (int channel = from; channel < to; channel++) {
-                                    TILE_STEP(acc, a_channel[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
+                                    TILE_STEP(acc, a_channel[i_], vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
                                     a_channel += MR;
                                     b += width;
                                 }

@@ -7,9 +7,9 @@
 // Declares pointers to the weights of a tile's rows at a step. Rows beyond `rows`, the tile's own ones, repeat the
 // last: their products are not stored.
 #define TILE_WEIGHTS(name, weights, strides, group_, tile_, rows, first_step)                                  \
-    global const real *name[MR];                                                                               \
+    global const operand *name[MR];                                                                            \
     {                                                                                                          \
-        global const real *from_ =                                                                             \
+        global const operand *from_ =                                                                          \
             (weights) + (group_) * (strides).group + (tile_) * (strides).tile + (first_step) * (strides).step; \
         TILE_ROWS name[i_] = from_ + min(i_, (rows) - 1) * (strides).row;                                      \
     }

@@ -16,6 +16,7 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
+from clgraft.core.planning.pairs import NUMBERS, pair_defines
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
@@ -53,15 +54,22 @@ class PixelSplit:
 
 
 def _splits(
-    grid: Grid, tile: RegisterTile, channels: int, out_tiles: int, size: int, local_memory: int, most_pixels: int
+    grid: Grid,
+    tile: RegisterTile,
+    channels: int,
+    out_tiles: int,
+    size: int,
+    local_memory: int,
+    most_pixels: int,
+    numbers: int = 1,
 ) -> Iterator[PixelSplit]:
     source_rows = grid.source_rows * channels
     count = ceil_div(grid.pixels, most_pixels)
-    block = ceil_div(grid.pixels, count)
+    block = round_up(ceil_div(grid.pixels, count), numbers)
     run_bytes = grid.most_runs(block) * RUN_INTS * 4
     pitch = most_pixels + tile.lanes
     for tiles in sorted({ceil_div(out_tiles, n) for n in range(1, out_tiles + 1)}):
-        gradient = tiles * (block + tile.lanes) * tile.columns * size
+        gradient = tiles * (block + numbers * tile.lanes) * tile.columns * size
         rest = gradient + run_bytes + 4 * 128
         panel_rows = (min(LOCAL_BYTES, local_memory) - rest) // (pitch * size) - tile.rows
         most = panel_rows // grid.row_taps
@@ -78,7 +86,14 @@ def _splits(
 
 
 def splits_by_cost(
-    grid: Grid, tile: RegisterTile, channels: int, out_tiles: int, groups: int, size: int, device: DeviceInfo
+    grid: Grid,
+    tile: RegisterTile,
+    channels: int,
+    out_tiles: int,
+    groups: int,
+    size: int,
+    device: DeviceInfo,
+    numbers: int = 1,
 ) -> Iterator[tuple[float, int, PixelSplit]]:
     """Return every split with the estimated time of its longest thread and the most pixels that its panel may have.
 
@@ -86,7 +101,7 @@ def splits_by_cost(
     """
     source_rows, taps = grid.source_rows * channels, grid.row_taps
     for most in BLOCKS:
-        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, most):
+        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, most, numbers):
             row_items, out_items = ceil_div(source_rows, s.rows), ceil_div(out_tiles, s.tiles)
             items = s.splits * row_items * out_items * groups
             tail = round_up(s.part * taps, tile.rows) / (s.part * taps)
@@ -94,7 +109,7 @@ def splits_by_cost(
             vectors = tile.rows * tile.vectors
             of_block = (
                 s.block / tile.lanes * (s.rows * taps * COSTS["fill"] + s.tiles * tile.columns * COSTS["gradient"])
-                + tiles * vectors * (s.block / COSTS["fmas"] + COSTS["sums"])
+                + tiles * vectors * (s.block / numbers / COSTS["fmas"] + COSTS["sums"])
                 + COSTS["block"]
             )
             item = of_block * s.blocks + COSTS["item"]
@@ -105,7 +120,14 @@ def splits_by_cost(
 
 
 def choose_split(
-    grid: Grid, tile: RegisterTile, channels: int, out_tiles: int, groups: int, size: int, device: DeviceInfo
+    grid: Grid,
+    tile: RegisterTile,
+    channels: int,
+    out_tiles: int,
+    groups: int,
+    size: int,
+    device: DeviceInfo,
+    numbers: int = 1,
 ) -> PixelSplit:
     """Choose the split whose longest thread is estimated shortest.
 
@@ -115,7 +137,7 @@ def choose_split(
         If not even one source row of a panel fits local memory.
     """
     best: tuple[float, int, PixelSplit] | None = None
-    for entry in splits_by_cost(grid, tile, channels, out_tiles, groups, size, device):
+    for entry in splits_by_cost(grid, tile, channels, out_tiles, groups, size, device, numbers):
         if best is None or entry[0] < best[0]:
             best = entry
     if best is None:
@@ -123,7 +145,7 @@ def choose_split(
     return best[2]
 
 
-def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+def candidates(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: the heuristic's (none), then those with the least estimated times.
 
     ``vectors`` of the register tile, most ``pixels`` of a panel, ``rows`` of source and ``tiles`` of out channels of a
@@ -139,8 +161,8 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
         tile = filter_tile(planner, problem.dtype, out_count, vectors)
         best: dict[tuple[int, int, int], tuple[float, PixelSplit]] = {}
         out_tiles = ceil_div(out_count, tile.columns)
-        size = arithmetic_bytes(problem.dtype)
-        for cost, most, s in splits_by_cost(grid, tile, channels, out_tiles, groups, size, planner.device):
+        size = arithmetic_bytes(problem.dtype) // numbers
+        for cost, most, s in splits_by_cost(grid, tile, channels, out_tiles, groups, size, planner.device, numbers):
             key = most, s.tiles, s.splits
             if key not in best or cost < best[key][0]:
                 best[key] = cost, s
@@ -160,17 +182,23 @@ def _given_split(
     out_tiles: int,
     size: int,
     device: DeviceInfo,
+    numbers: int = 1,
 ) -> PixelSplit:
     """Return the split that settings name."""
     if set(chosen) == {"vectors", "pixels", "rows", "tiles", "blocks"} and chosen["pixels"] in BLOCKS:
-        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, chosen["pixels"]):
+        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, chosen["pixels"], numbers):
             if all(getattr(s, name) == chosen[name] for name in ("rows", "tiles", "blocks")):
                 return s
     raise Declined(f"settings {dict(chosen)} are no split that fits local memory")
 
 
-def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
-    """Plan the products over splits of the pixels, and their sum in a fixed order."""
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    numbers: int = 1,
+) -> Launches:
+    """Plan the products over splits of the pixels, and their sum in a fixed order; operands have so many pixels."""
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if chosen and chosen.get("vectors") not in VECTORS:
         raise Declined(f"got settings {chosen}, expected vectors of {VECTORS}, pixels, rows, tiles and blocks")
@@ -178,20 +206,22 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     groups = problem.groups
     channels, out_count = problem.in_channels // groups, problem.out_channels // groups
     tile = filter_tile(planner, problem.dtype, out_count, chosen.get("vectors", 0))
-    size = arithmetic_bytes(problem.dtype)
+    size = arithmetic_bytes(problem.dtype) // numbers  # of a pixel in local memory
     out_tiles = ceil_div(out_count, tile.columns)
     depth = grid.taps * channels
-    defines: dict[str, int | str] = {**GRID.defines(), **tile.defines()}
+    pairs = pair_defines(planner.device) if numbers == NUMBERS else {}
+    defines: dict[str, int | str] = {**GRID.defines(), **tile.defines(), **pairs}
     s = None
     if grid.pixels:
         if chosen:
-            s = _given_split(chosen, grid, tile, channels, out_tiles, size, planner.device)
+            s = _given_split(chosen, grid, tile, channels, out_tiles, size, planner.device, numbers)
         else:
-            s = choose_split(grid, tile, channels, out_tiles, groups, size, planner.device)
+            s = choose_split(grid, tile, channels, out_tiles, groups, size, planner.device, numbers)
         defines["PITCH"] = s.pitch
     splits = s.splits if s else 0
     layout = WorkspaceLayout()
-    partial = layout.take(splits * groups * out_tiles * tile.columns * depth * size, size)
+    sum_size = arithmetic_bytes(problem.dtype)
+    partial = layout.take(splits * groups * out_tiles * tile.columns * depth * sum_size, sum_size)
     launches = []
     if s:
         items = splits * ceil_div(grid.source_rows * channels, s.rows) * groups * ceil_div(out_tiles, s.tiles)

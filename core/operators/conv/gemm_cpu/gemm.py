@@ -89,10 +89,16 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     if phases.has_phases(problem):
         yield from phases.candidates(problem, planner)
         return
-    grid = product_grid(problem)
+    yield from product_candidates(problem, planner, product_grid(problem))
+
+
+def product_candidates(
+    problem: ConvProblem, planner: Planner, grid: Grid, build: type[GemmBuilder] | None = None
+) -> Iterator[Mapping[str, int | str]]:
+    """Return the settings of one product with the least estimated times."""
     listed: dict[Any, tuple[float, int, int, int, int]] = {}  # other panels may give the same parts
     for vectors in VECTORS:
-        builder = GemmBuilder(problem, planner, grid, {"vectors": vectors})
+        builder = (build or GemmBuilder)(problem, planner, grid, {"vectors": vectors})
         work = builder.work()
         for panel in PLAIN_PANELS if grid.plain else PANELS:
             for cost, b in blockings(work, builder.tile, planner.device, panel * 1024)[:EACH]:
@@ -128,18 +134,25 @@ def plan(
     if chosen or not grid.plain:
         product = GemmBuilder(problem, planner, grid, chosen, epilogue).product()
     else:
-        product = _cheapest(problem, planner, grid, epilogue)
+        product = cheapest(problem, planner, grid, epilogue)
     return product.builder.launches(product.blocking, bool(dense))
 
 
 def forward_cycles(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> float:
     """Estimate the cycles of the longest thread of a forward product in place."""
-    return _cheapest(problem, planner, forward_grid(problem), epilogue).cost
+    return cheapest(problem, planner, forward_grid(problem), epilogue).cost
 
 
-def _cheapest(problem: ConvProblem, planner: Planner, grid: Grid, epilogue: Epilogue | None) -> _Product:
+def cheapest(
+    problem: ConvProblem,
+    planner: Planner,
+    grid: Grid,
+    epilogue: Epilogue | None,
+    build: type[GemmBuilder] | None = None,
+) -> _Product:
     """Choose the tile and the blocking of a product in place: few pixels leave less of narrow tiles empty."""
-    wide, narrow = (GemmBuilder(problem, planner, grid, {"vectors": n}, epilogue).product() for n in PLAIN_VECTORS)
+    build = build or GemmBuilder
+    wide, narrow = (build(problem, planner, grid, {"vectors": n}, epilogue).product() for n in PLAIN_VECTORS)
     return narrow if narrow.cost * COSTS["narrow"] < wide.cost else wide
 
 
@@ -187,6 +200,7 @@ class GemmBuilder:
     ) -> None:
         self.problem, self.planner, self.grid = problem, planner, grid
         self.chosen, self.epilogue = chosen or {}, epilogue
+        self.defines: dict[str, Any] = dict(STRUCTS)
         expected = [{"vectors", "panel", "tiles", "row_tiles"}]
         if can_be_dense(problem):
             expected.append({"vectors", "dense"})
@@ -249,7 +263,7 @@ class GemmBuilder:
 
     def _kernel(self, name: str, **more_defines: int) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if self.grid.plain else "conv/gemm_cpu/gemm.cl"
-        defines = {**STRUCTS, **self.tile.defines()}
+        defines = {**self.defines, **self.tile.defines()}
         if name in ("pack_weights", "pack_rows"):
             file = "conv/gemm_cpu/pack.cl"
         else:

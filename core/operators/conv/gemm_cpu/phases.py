@@ -16,6 +16,7 @@ from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
+from clgraft.core.planning.pairs import NUMBERS, pair_defines
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import SMALL, ceil_div, in_3d, round_up
@@ -115,7 +116,7 @@ def tiles(problem: ConvProblem, planner: Planner) -> dict[int, RegisterTile]:
     return {vectors: RegisterTile(rows[vectors], vectors, lanes) for vectors in (3, *rows)}
 
 
-def _work(problem: ConvProblem, tile: RegisterTile, merged: bool, shifted: bool) -> PhaseWork:
+def _work(problem: ConvProblem, tile: RegisterTile, merged: bool, shifted: bool, numbers: int) -> PhaseWork:
     grid = shared_data_grid(problem)
     reach = grid.reach if shifted else 0
     last = grid.axes[2]
@@ -126,7 +127,7 @@ def _work(problem: ConvProblem, tile: RegisterTile, merged: bool, shifted: bool)
     return PhaseWork(
         grid,
         m_tiles=1 if merged else ceil_div(outputs, tile.rows),
-        channels=problem.out_channels // problem.groups,
+        channels=problem.out_channels // problem.groups // numbers,
         groups=problem.groups,
         size=arithmetic_bytes(problem.dtype),
         keep=problem.dtype in SMALL,
@@ -139,7 +140,9 @@ def _work(problem: ConvProblem, tile: RegisterTile, merged: bool, shifted: bool)
     )
 
 
-def products(problem: ConvProblem, planner: Planner, vectors: int, merged: bool, shifted: bool = False) -> Products:
+def products(
+    problem: ConvProblem, planner: Planner, vectors: int, merged: bool, shifted: bool = False, numbers: int = 1
+) -> Products:
     """Choose the blocking of the products with a register tile of so many vectors.
 
     Raises
@@ -148,7 +151,7 @@ def products(problem: ConvProblem, planner: Planner, vectors: int, merged: bool,
         If not even one channel of a panel fits local memory.
     """
     tile = tiles(problem, planner)[vectors]
-    work = _work(problem, tile, merged, shifted)
+    work = _work(problem, tile, merged, shifted, numbers)
     cost, blocking = choose_blocking(work, tile, planner.device)
     return Products(merged, tile, work, blocking, cost)
 
@@ -163,29 +166,29 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
         yield {"vectors": vectors, "merged": 1, "shifted": 1}
 
 
-def choose(problem: ConvProblem, planner: Planner) -> Products:
+def choose(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Products:
     """Choose the tile and whether phases are merged: where dx has few channels, their rows would be empty otherwise."""
-    found = [products(problem, planner, 3, False)]
+    found = [products(problem, planner, 3, False, numbers=numbers)]
     for vectors in (3, 4):
         if vectors in tiles(problem, planner):
             with suppress(Declined):
-                found += [products(problem, planner, vectors, True, shifted) for shifted in (False, True)]
+                found += [products(problem, planner, vectors, True, shifted, numbers) for shifted in (False, True)]
     return min(found, key=lambda item: item.cost)
 
 
-def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> Launches:
-    """Plan the packing of the weights, and the products."""
+def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numbers: int = 1) -> Launches:
+    """Plan the packing of the weights, and the products; operands have so many channels."""
     known = set(chosen) <= {"vectors", "merged", "shifted"} and "vectors" in chosen
     if chosen and (not known or chosen["vectors"] not in tiles(problem, planner)):
         expected = f"merged, shifted and vectors of {(*tiles(problem, planner),)}"
         raise Declined(f"got settings {dict(chosen)}, expected {expected}")
     if chosen:
         ways = (bool(chosen.get("merged")), bool(chosen.get("shifted")))
-        found = products(problem, planner, chosen["vectors"], *ways)
+        found = products(problem, planner, chosen["vectors"], *ways, numbers)
     else:
-        found = choose(problem, planner)
+        found = choose(problem, planner, numbers)
     work, tile, blocking = found.work, found.tile, found.blocking
-    defines = {**STRUCTS, **tile.defines()}
+    defines = {**STRUCTS, **tile.defines(), **(pair_defines(planner.device) if numbers == NUMBERS else {})}
     outputs = problem.in_channels // problem.groups
     layout = WorkspaceLayout()
     nbytes = problem.groups * work.m_tiles * work.steps * tile.rows * work.size

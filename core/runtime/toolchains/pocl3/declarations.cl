@@ -173,6 +173,7 @@ DECLARE_CLIPPING(convert_int_sat, int)
 DECLARE_CLIPPING(convert_uchar_sat, uchar)
 
 // Half precision in memory.
+#define POCL_MOVE static __attribute__((overloadable, always_inline))
 #define POCL_HALVES(space)                                             \
     float POCL_PURE vload_half(size_t, const space half *);            \
     float2 POCL_PURE vload_half2(size_t, const space half *);          \
@@ -191,8 +192,80 @@ POCL_HALVES(global)
 POCL_HALVES(local)
 POCL_HALVES(private)
 
+// The same by the processor's conversions, at any address of an element: PoCL's own compute one element after the other
+// from its bits. They are assembly: the compiler knows the builtin functions as conversions of halves, and compares
+// halves then, by one call of a function for each.
+#ifdef __F16C__
+typedef ushort pocl_halves2 __attribute__((ext_vector_type(2), aligned(2)));
+typedef ushort pocl_halves4 __attribute__((ext_vector_type(4), aligned(2)));
+typedef ushort pocl_halves8 __attribute__((ext_vector_type(8), aligned(2)));
+typedef ushort pocl_halves16 __attribute__((ext_vector_type(16), aligned(2)));
+#define POCL_WIDEN(T, name, from)                                  \
+    POCL_MOVE T name(const from bits) {                            \
+        T value;                                                   \
+        __asm__("vcvtph2ps %1, %0" : "=v"(value) : "v"(bits));     \
+        return value;                                              \
+    }
+POCL_WIDEN(float4, pocl_four, short8)
+POCL_MOVE short8 pocl_bits(const float4 value) { return as_short8(__builtin_ia32_vcvtps2ph(value, 0)); }
+POCL_MOVE float pocl_widen(const ushort bits) { return pocl_four((short8)((short)bits, 0, 0, 0, 0, 0, 0, 0)).x; }
+POCL_MOVE float2 pocl_widen(const ushort2 bits) { return pocl_four((short8)(as_short2(bits), 0, 0, 0, 0, 0, 0)).xy; }
+POCL_MOVE float4 pocl_widen(const ushort4 bits) { return pocl_four((short8)(as_short4(bits), 0, 0, 0, 0)); }
+POCL_WIDEN(float8, pocl_widen, ushort8)
+POCL_MOVE ushort pocl_narrow(const float value) { return as_ushort8(pocl_bits((float4)(value, 0, 0, 0))).s0; }
+POCL_MOVE ushort2 pocl_narrow(const float2 value) { return as_ushort8(pocl_bits((float4)(value, 0, 0))).s01; }
+POCL_MOVE ushort4 pocl_narrow(const float4 value) { return as_ushort8(pocl_bits(value)).s0123; }
+POCL_MOVE ushort8 pocl_narrow(const float8 value) { return as_ushort8(__builtin_ia32_vcvtps2ph256(value, 0)); }
+#ifdef __AVX512F__
+POCL_WIDEN(float16, pocl_widen, ushort16)
+POCL_MOVE ushort16 pocl_narrow(const float16 value) {
+    return as_ushort16(__builtin_ia32_vcvtps2ph512_mask(value, 0, (short16)(0), (ushort)-1));
+}
+#else
+POCL_MOVE float16 pocl_widen(const ushort16 bits) { return (float16)(pocl_widen(bits.lo), pocl_widen(bits.hi)); }
+POCL_MOVE ushort16 pocl_narrow(const float16 value) { return (ushort16)(pocl_narrow(value.lo), pocl_narrow(value.hi)); }
+#endif
+#define POCL_HALF_MOVES(n, type, space)                                               \
+    POCL_MOVE float##n pocl_load_half##n(const size_t i, const space half *p) {       \
+        return pocl_widen(*(const space type *)((const space ushort *)p + i * (sizeof(type) / 2))); \
+    }                                                                                 \
+    POCL_MOVE void pocl_store_half##n(const float##n v, const size_t i, space half *p) { \
+        *(space type *)((space ushort *)p + i * (sizeof(type) / 2)) = pocl_narrow(v); \
+    }
+#define POCL_HALF_SPACE(space)                     \
+    POCL_HALF_MOVES(, ushort, space)               \
+    POCL_HALF_MOVES(2, pocl_halves2, space)        \
+    POCL_HALF_MOVES(4, pocl_halves4, space)        \
+    POCL_HALF_MOVES(8, pocl_halves8, space)        \
+    POCL_HALF_MOVES(16, pocl_halves16, space)      \
+    POCL_DOUBLE(POCL_MOVE void pocl_store_half(const double v, const size_t i, space half *p) \
+    { vstore_half_rte(v, i, p); })
+POCL_HALF_SPACE(global)
+POCL_HALF_SPACE(local)
+POCL_HALF_SPACE(private)
+#undef vload_half
+#undef vload_half2
+#undef vload_half4
+#undef vload_half8
+#undef vload_half16
+#undef vstore_half_rte
+#undef vstore_half2_rte
+#undef vstore_half4_rte
+#undef vstore_half8_rte
+#undef vstore_half16_rte
+#define vload_half pocl_load_half
+#define vload_half2 pocl_load_half2
+#define vload_half4 pocl_load_half4
+#define vload_half8 pocl_load_half8
+#define vload_half16 pocl_load_half16
+#define vstore_half_rte pocl_store_half
+#define vstore_half2_rte pocl_store_half2
+#define vstore_half4_rte pocl_store_half4
+#define vstore_half8_rte pocl_store_half8
+#define vstore_half16_rte pocl_store_half16
+#endif
+
 // Vectors at any address of an element.
-#define POCL_MOVE static __attribute__((overloadable, always_inline))
 #define POCL_LOAD(T, n, space)                                            \
     POCL_MOVE T##n pocl_load##n(const size_t i, const space T *p) {       \
         return *(const space T##n##_anywhere *)(p + i * n);               \

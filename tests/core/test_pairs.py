@@ -1,0 +1,128 @@
+"""Products of pairs of bfloat16 on CPU devices, computed without the processor's instruction here, and with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.errors import ProblemError
+from clgraft.core.operators.conv.gemm_cpu import pairs, phases
+from clgraft.core.planning.pairs import WAYS
+from clgraft.core.runtime.toolchains.pairs import pair_probes
+from clgraft.core.session.context import Context
+from tests.core.every_run import Check
+from tests.core.guarded_memory import check_within_pages
+
+pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
+
+# rows that fill no tile, tiles in several images, odd numbers of pixels, taps that are transposed or not, strides,
+# groups, dilation, and one long row
+CONVOLUTIONS = (
+    "conv forward bf16 n1 ic14 ih7 iw7 oc19 kh1 kw1",
+    "conv forward bf16 g3 n2 ic12 ih5 iw11 oc39 kh1 kw1 b1",
+    "conv forward bf16 n2 ic8 ih9 iw11 oc11 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv forward bf16 n1 ic6 ih13 iw13 oc9 kh9 kw9 ph4 pw4",
+    "conv backward_data bf16 n3 ic21 ih5 iw5 oc10 kh1 kw1",
+    "conv backward_data bf16 g2 n2 ic10 ih9 iw8 oc12 kh3 kw3 ph1 pw1 dh2 dw2",
+    "conv backward_data bf16 n2 ic10 ih9 iw11 oc18 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv backward_data bf16 g2 n1 ic6 ih11 iw11 oc8 kh4 kw5 sh3 sw2 ph1 pw2",
+    "conv backward_filter bf16 n3 ic9 ih7 iw7 oc20 kh1 kw1",
+    "conv backward_filter bf16 g2 n2 ic6 ih9 iw13 oc34 kh3 kw3 sh2 sw2 ph1 pw1",
+)
+DENSE = ("dense forward bf16 n40 i70 o33 b1", "dense backward_data bf16 n11 i30 o66 t1")
+
+
+@pytest.fixture(scope="module")
+def emulated() -> Context:
+    """A context that computes in pairs by float32 arithmetic."""
+    context = Context.on(None)
+    context.device = replace(context.device, has_pair_products=True, matrix_units=())
+    return context
+
+
+def settings_of(problem: core.Problem, context: Context) -> list[dict[str, int | str]]:
+    """Return settings that are tried: those of filters name a split."""
+    if problem.kind == "dense":
+        return [{}]
+    if "backward_filter" in str(problem):
+        return [dict(settings) for settings in pairs.candidates(problem, context)][1:12:5]
+    more = {"merged": 1, "shifted": 1} if phases.has_phases(problem) else {}
+    return [{"vectors": 3}, {"vectors": 1, **more}]
+
+
+def run(problem: core.Problem, context: Context, settings: dict[str, int | str], check: Check) -> list[np.ndarray]:
+    """Run into NaN and onto numbers, and hold both to float64."""
+    steps = context.launches(problem, core.tuning.Choice("cpu_pairs", settings))
+    plan = context.plan_launches(problem, steps, "cpu_pairs")
+    results = check.run(plan)
+    check.expect_right(plan, results)
+    check.expect_added(plan, results)
+    return list(results.values())
+
+
+@pytest.mark.parametrize("text", CONVOLUTIONS + DENSE)
+def test_matches_float64(text: str, emulated: Context) -> None:
+    """The processor's instruction, where kernels have it, leaves the same bits as float32 arithmetic."""
+    problem = core.parse(text)
+    check = Check(problem)
+    for settings in settings_of(problem, emulated):
+        found = run(problem, emulated, settings, check)
+        if core.context().device.has_pair_products:
+            for one, other in zip(found, run(problem, core.context(), settings, check)):
+                assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
+@pytest.mark.parametrize("text", CONVOLUTIONS[::2])
+def test_products_touch_nothing_beside_their_arrays(text: str, at_end: bool, emulated: Context) -> None:
+    check_within_pages(core.parse(text), "cpu_pairs", at_end, emulated)
+
+
+def test_what_is_not_finite_stays_in_its_places(emulated: Context) -> None:
+    """An odd number of pixels leaves half of a pair empty, which meets no number."""
+    problem = core.parse("conv backward_filter bf16 n1 ic2 ih3 iw3 oc3 kh1 kw1")
+    x, dy = (np.ones(argument.shape, argument.dtype) for argument in problem.arguments()[:2])
+    x[0, 1, 2, 2] = np.inf
+    dw = np.full((3, 2, 1, 1), np.nan, x.dtype)
+    emulated.plan(problem, "cpu_pairs").run(x=x, dy=dy, dw=dw)
+    assert (dw[:, 0] == 9).all() and (dw[:, 1] == np.inf).all()
+
+
+def test_small_numbers_count_as_zeros(emulated: Context) -> None:
+    """As the instruction has it: those below the smallest normal number of float32."""
+    problem = core.parse("conv forward bf16 n1 ic2 ih1 iw16 oc1 kh1 kw1")
+    x = np.zeros((1, 2, 1, 16), problem.arguments()[0].dtype)
+    x[:, 0], x[:, 1] = 2.0**-127, 2.0**-126
+    w, y = np.full((1, 2, 1, 1), 2.0**100, x.dtype), np.full((1, 1, 1, 16), np.nan, x.dtype)
+    for context in (emulated, core.context()):
+        if context.device.has_pair_products:
+            context.plan(problem, "cpu_pairs").run(x=x, w=w, y=y)
+            assert (y == 2.0**-26).all()
+
+
+def test_declines_what_it_does_not_serve(emulated: Context) -> None:
+    plain = Context.on(None)
+    plain.device = replace(plain.device, has_pair_products=False, matrix_units=())
+    served = "conv forward bf16 n1 ic14 ih7 iw7 oc19 kh1 kw1"
+    for context, text in (
+        (plain, served),
+        (emulated, served.replace("bf16", "f16")),
+        (emulated, served.replace("ic14", "ic13")),
+        (emulated, "conv forward bf16 n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1"),  # Winograd's method
+        (emulated, "dense forward bf16 n40 i71 o33"),
+    ):
+        with pytest.raises(ProblemError, match="cpu_pairs"):
+            context.plan(core.parse(text), "cpu_pairs")
+    assert emulated.plan(core.parse(served)).algorithm == "cpu_pairs"
+    assert plain.plan(core.parse(served)).algorithm == "cpu_gemm"
+
+
+def test_only_devices_with_the_instruction_are_probed() -> None:
+    device = replace(core.context().device, matrix_units=())
+    assert not list(pair_probes(device))
+    for unit, number in WAYS.items():
+        (probe,) = pair_probes(replace(device, matrix_units=(unit,)))
+        assert probe.in_child and probe.defines["PAIRED"] == number
