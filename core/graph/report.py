@@ -39,7 +39,7 @@ class Report:
     bytes_to_device, bytes_to_host : int
         What a run with host arrays moves over the bus; 0 on devices that use host memory in place.
     conversions : int
-        Changes of layout between problems. Values have one layout today, so there are none.
+        Values that change between channels first and channels last, without weights.
     """
 
     nodes: int

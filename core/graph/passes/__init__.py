@@ -16,6 +16,7 @@ from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
 from clgraft.core.graph.passes.gradients import join_gradients
+from clgraft.core.graph.passes.layouts import Assignment, Preferences, assign_layouts
 from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.parts import split_batch
@@ -30,6 +31,7 @@ from clgraft.core.problem.layout import FIRST
 PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
     "duplicates": drop_duplicates,
+    "layouts": assign_layouts,
     "fold": fold_batch_norms,
     "norms": join_norms,
     "masks": read_results,
@@ -52,6 +54,8 @@ __all__ = [
     "NAMES",
     "PASSES",
     "PLANNED",
+    "Preferences",
+    "assign_layouts",
     "drop_dead",
     "drop_duplicates",
     "fold_batch_norms",
@@ -102,6 +106,7 @@ def optimise(
     fits: Fits | None = None,
     counts: dict[str, int] | None = None,
     constants: Collection[str] | None = None,
+    preferences: Preferences | None = None,
 ) -> Some:
     """Return the graph after all passes that are switched on, but for those of the memory plan.
 
@@ -116,9 +121,19 @@ def optimise(
         Gets the number of problems that each pass joined to others or dropped.
     constants : collection of str, optional
         Inputs that never change; by default nothing is known about that.
+    preferences : Preferences, optional
+        What a device prefers in channels last; by default nothing.
     """
     for name in switched_on(switches):
         before = graph
+        if name == "layouts":
+            if preferences is None:
+                continue
+            assignment = Assignment(graph, preferences)
+            graph = assignment.graph(graph)
+            if counts is not None and assignment.last:
+                counts[name] = assignment.conversions
+            continue
         if name == "fold":
             graph = fold_batch_norms(graph, constants, fits)
         elif name in PASSES:
