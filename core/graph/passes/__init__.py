@@ -31,11 +31,11 @@ from clgraft.core.problem.layout import FIRST
 PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
     "duplicates": drop_duplicates,
+    "argmax": keep_argmax,
     "layouts": assign_layouts,
     "fold": fold_batch_norms,
     "norms": join_norms,
     "masks": read_results,
-    "argmax": keep_argmax,
     "chains": join_chains,
 }
 # these ask a device which problems its kernels serve; they run after the others

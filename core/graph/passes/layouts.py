@@ -87,7 +87,7 @@ class Assignment:
             image = form.images.get(argument.name)
             if image is None or image.lies_alike or name == SKIPPED:
                 continue
-            if self._known.get(name) != image or name in self._states or argument.dtype not in DTYPES:
+            if self._known.get(name) != image or name in self._states:
                 return False
         return True
 
@@ -158,7 +158,8 @@ class Assignment:
         readers.discard(writer)
         if not readers:
             return
-        cost = self._cost(name)
+        # whole numbers, such as places of maxima, are not converted
+        cost = self._cost(name) if self.source.values[name].dtype in DTYPES else forever
         if writer != SOURCE:  # from channels last to first, once for all readers
             if SOURCE in readers:
                 network.edge(SOURCE, writer, cost)

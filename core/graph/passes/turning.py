@@ -151,7 +151,7 @@ def _windows(problem: Any, known: Images) -> Turned | None:
 
 
 def _pool(problem: PoolProblem, known: Images) -> Turned | None:
-    if problem.layout != FIRST or problem.direction.endswith("argmax"):
+    if problem.layout != FIRST or (problem.direction.endswith("_argmax") and problem.ndim > 2):
         return None
     source = Image(problem.batch, problem.channels, math.prod(problem.in_size))
     result = Image(problem.batch, problem.channels, math.prod(problem.out_size))
