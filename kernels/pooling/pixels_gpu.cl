@@ -36,16 +36,16 @@
 #endif
 
 // The pixel (image, row, column) of a tensor of so many rows and columns, and the first channel, of a work-item.
-#define OPEN_PIXEL(rows, columns)                                                                            \
-    WINDOW_PLANES                                                                                            \
-    const uint item = get_global_id(0);                                                                      \
-    if (item >= count) return;                                                                               \
-    const uint pixel = quotient(item, by_blocks), line = quotient(pixel, by_columns);                        \
-    const uint image = quotient(line, by_rows);                                                              \
-    const int first = (int)(item - pixel * blocks) * WIDE, channels = blocks * WIDE;                         \
-    const int row = (int)(line - image * (rows)), column = (int)(pixel - line * (columns));                  \
+#define OPEN_PIXEL(rows, columns)                                                           \
+    WINDOW_PLANES                                                                           \
+    const uint item = get_global_id(0);                                                     \
+    if (item >= count) return;                                                              \
+    const uint pixel = quotient(item, by_blocks), line = quotient(pixel, by_columns);       \
+    const uint image = quotient(line, by_rows);                                             \
+    const int first = (int)(item - pixel * blocks) * WIDE, channels = blocks * WIDE;        \
+    const int row = (int)(line - image * (rows)), column = (int)(pixel - line * (columns)); \
     const ulong at = (ulong)pixel * channels + first;
-#define SIZES                                                                                                \
+#define SIZES                                                                                                 \
     const Windows windows, const uint count, const int blocks, const ulong by_blocks, const ulong by_columns, \
         const ulong by_rows
 
@@ -94,8 +94,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_pixels_forwa
     }
     if (!y_base) return;
 #elif OPERATOR == 1
-    const real inside =
-        (real)counted(r0, KH, ih, eh, count_padding) * (real)counted(q0, KW, iw, ew, count_padding);
+    const real inside = (real)counted(r0, KH, ih, eh, count_padding) * (real)counted(q0, KW, iw, ew, count_padding);
     WIDTH result[e] /= inside;
 #endif
     WIDTH result[e] = ROOT(result[e]);
@@ -105,9 +104,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_pixels_forwa
 // Windows u with u SH - ph <= row < u SH - ph + KH.
 #define FIRST_OF(at, pad, window, stride) (max((at) + (pad) - (window) + (stride), 0) / (stride))
 
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_pixels_backward(VALUES, CONST_TENSOR(dy),
-                                                                                    TENSOR(dx), const int accumulate,
-                                                                                    SIZES) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_pixels_backward(
+    VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, SIZES) {
     OPEN_PIXEL(ih, iw)
     const ulong begin = (ulong)image * oh * ow * channels + first;
     global const stored *gradients = OPEN(dy) + begin;

@@ -230,7 +230,7 @@ class _Writer:
         key = (name, last and image is not None)
         if key in self.names:
             return self.names[key]
-        if image is None or name in self.made and not last:
+        if image is None or (name in self.made and not last):
             return name
         source = self.names.get((name, not last), name)
         target = fresh(f"{name}.last", self.taken) if last else name

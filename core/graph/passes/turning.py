@@ -246,15 +246,19 @@ def _concat(problem: ConcatProblem, known: Images) -> Turned | None:
     for name, (batch, channels, pixels) in known.items():
         if (batch, channels, pixels) == (outer, extents[name], inner):
             images = {one: Image(batch, extent, pixels) for one, extent in extents.items()}
-            return Turned(images, lambda: replace(problem, outer=outer * inner, inner=1))
+            return Turned(images, _with_lines(problem, outer * inner, 1))
         if (outer, inner) == (1, channels * pixels) and batch == extents[name]:
             return Turned({one: Image(extent, channels, pixels) for one, extent in extents.items()}, lambda: problem)
         above = _above(outer, (batch, channels, pixels), extents[name] * inner)
         if above:
             images = {one: Image(batch, channels, above * extent * inner) for one, extent in extents.items()}
-            lines, length = batch * above, inner * channels
-            return Turned(images, lambda: replace(problem, outer=lines, inner=length))
+            return Turned(images, _with_lines(problem, batch * above, inner * channels))
     return None
+
+
+def _with_lines(problem: Any, outer: int, inner: int) -> Callable[[], Problem]:
+    """Return what builds a problem with other sizes before and after its axis."""
+    return lambda: replace(problem, outer=outer, inner=inner)
 
 
 def _above(outer: int, image: tuple[int, int, int], inside: int) -> int:
@@ -272,8 +276,7 @@ def _resample(problem: ResampleProblem, known: Images) -> Turned | None:
             batch, channels, _ = image
             sizes = {"x": problem.in_extent, "y": problem.out_extent}
             images = {one: Image(batch, channels, above * size * problem.inner) for one, size in sizes.items()}
-            lines, length = batch * above, problem.inner * channels
-            return Turned(images, lambda: replace(problem, outer=lines, inner=length))
+            return Turned(images, _with_lines(problem, batch * above, problem.inner * channels))
     return None
 
 

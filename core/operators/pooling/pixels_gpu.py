@@ -21,7 +21,6 @@ FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "pooling/pixels_gpu.cl"
 GROUP = 128
 WIDE = 4  # channels of a work-item
-MOST_UNROLLED = 16  # taps of a row
 LARGEST = 2**31 - 1
 
 
@@ -29,8 +28,8 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     """Plan one launch."""
     if planner.device.is_cpu:
         raise Declined("is for GPUs")
-    if problem.ndim > 2 or problem.kernel[-1] > MOST_UNROLLED and prod(problem.kernel) != problem.kernel[-1]:
-        raise Declined(f"is for one or two axes, and rows of at most {MOST_UNROLLED} taps")
+    if problem.ndim > 2:
+        raise Declined("is for one or two axes")
     searches = problem.direction == "backward" and problem.operator == "max"
     if problem.direction == "mask" or searches or (problem.direction == "backward" and problem.operator in NORMS):
         raise Declined(f"has no {problem.direction} of {problem.operator}")
