@@ -154,3 +154,29 @@ def test_pooling_has_kernels_for_gpus(line: str) -> None:
                 plan = context.plan(problem, "pixels_gpu")
                 case.expect_right(plan, case.run(plan))
                 case.expect_added(plan, case.run(plan))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n2 g37 ic37 ih9 iw8 oc37 kh3 kw3 ph1 pw1 b1",
+        "n2 g20 ic20 ih9 iw11 oc20 kh3 kw3 sh2 sw2 ph1 pw1",
+        "n1 g8 ic8 ih13 iw12 oc8 kh5 kw3 sw3 ph2 pw0 qh3 qw2 dh2 dw2 b1",
+        "f16 n2 g160 ic160 ih7 iw9 oc160 kh5 kw5 ph2 pw2",
+        "bf16 n3 g12 ic12 iw20 oc12 kw7 pw3",
+    ],
+)
+def test_depthwise_convolution_has_kernels_for_gpus(line: str) -> None:
+    epilogue = "channel whole : y0 = fmax(x0 * x1 + x2, 0)"
+    with planning_for(MACHINES[1]) as context:
+        for problem in in_directions(f"conv {line} layout=nhwc"):
+            if problem.direction == "backward_bias":
+                continue
+            case = Check(problem)
+            plan = context.plan(problem, "pixels_gpu")
+            case.expect_right(plan, case.run(plan))
+            case.expect_added(plan, case.run(plan))
+            assert context.choose(problem).algorithm == "pixels_gpu"
+        case = Check(core.parse(f"fused conv forward {line} layout=nhwc with {epilogue}"))
+        plan = context.plan(case.problem, "in_kernel")
+        case.expect_right(plan, case.run(plan))
