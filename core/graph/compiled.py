@@ -23,7 +23,10 @@ from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Argument, Problem
+from clgraft.core.problem.layout import LAST
 from clgraft.core.runtime.plan import Plan, accumulate
+
+UNJOINED = ("layouts", LAST, "parts")  # counts of passes that make no problem part of another one
 
 
 class Context(Protocol):
@@ -359,9 +362,10 @@ class CompiledGraph:
             constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in kept),
             algorithms=tuple(placed.assembly.algorithms),
             work=tuple(placed.assembly.work),
-            passes=tuple((name, count) for name, count in counts.items() if name not in ("layouts", "parts")),
+            passes=tuple((name, count) for name, count in counts.items() if name not in UNJOINED),
             in_parts=counts.get("parts", 0),
             conversions=counts.get("layouts", 0),
+            channels_last=counts.get(LAST, 0),
             recomputed=placed.recomputed,
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),

@@ -26,7 +26,7 @@ from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import Problem
-from clgraft.core.problem.layout import FIRST
+from clgraft.core.problem.layout import FIRST, LAST
 
 PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
@@ -118,7 +118,8 @@ def optimise(
     fits : callable, optional
         Whether kernels of a device serve a problem as well as its parts; without it, passes that ask do not run.
     counts : dict, optional
-        Gets the number of problems that each pass joined to others or dropped.
+        Gets the number of problems that each pass joined to others or dropped; of `layouts` the number of conversions
+        and, as ``nhwc``, that of problems in channels last.
     constants : collection of str, optional
         Inputs that never change; by default nothing is known about that.
     preferences : Preferences, optional
@@ -133,6 +134,7 @@ def optimise(
             graph = assignment.graph(graph)
             if counts is not None and assignment.last:
                 counts[name] = assignment.conversions
+                counts[LAST] = len(assignment.last)
             continue
         if name == "fold":
             graph = fold_batch_norms(graph, constants, fits)

@@ -16,10 +16,8 @@ import numpy as np
 
 from clgraft.core.graph.identity import identity
 from clgraft.core.graph.passes.cuts import SINK, SOURCE, Network
-from clgraft.core.graph.passes.turning import Image, Turned, has_layout, is_seed, turned
+from clgraft.core.graph.passes.turning import Image, Turned, has_layout, is_seed, multiplies, turned
 from clgraft.core.graph.structure import SKIPPED, Fits, Node, Some, Structure, fresh
-from clgraft.core.operators.conv import ConvProblem
-from clgraft.core.operators.deconvolution import DeconvProblem
 from clgraft.core.problem import DTYPES, Problem
 
 LAUNCH_BYTES = 2**22  # what a device moves in the time of a launch, about
@@ -49,7 +47,8 @@ def assign_layouts(graph: Some, preferences: Preferences | None = None) -> Some:
     """Return the graph with values in channels last where a device prefers that; inputs and outputs stay as they are.
 
     Weights stay as well: convolutions in channels last read transposed copies, which follow from constants where the
-    weights do. Transpositions at the borders, from channels last and back to it, need not be computed any more.
+    weights do. Transpositions of the graph itself at the borders, from channels last and back to it, need not be
+    computed any more.
 
     Parameters
     ----------
@@ -78,6 +77,25 @@ class Assignment:
             if not self._fits(node, self._turned[i]):
                 self._turned[i] = None
         self.last = self._chosen()
+        self.weights = self._weights() if self.last else set()
+
+    def _weights(self) -> set[str]:
+        """Return the values that are weights, or follow from them element by element."""
+        found = {
+            name
+            for node in self.source.nodes
+            if multiplies(node.problem)
+            for argument, name in zip(node.problem.arguments(), node.arguments)
+            if argument.name in ("w", "dw")
+        }
+        count = 0
+        while count != len(found):
+            count = len(found)
+            for node, form in zip(self.source.nodes, self._turned):
+                own = set(self._images_of(node, form)) if form and not multiplies(node.problem) else set()
+                if own & found:
+                    found |= own
+        return found
 
     def _fits(self, node: Node, form: Turned | None) -> bool:
         """Return whether a node has a form in channels last of values that all are the images that it expects."""
@@ -105,7 +123,7 @@ class Assignment:
         anchors = {
             i
             for i, node in enumerate(self.source.nodes)
-            if _multiplies(node.problem) and self._turned[i] and wants(self._problem(i))
+            if multiplies(node.problem) and self._turned[i] and wants(self._problem(i))
         }
         if not anchors:
             return set()
@@ -208,7 +226,6 @@ class _Writer:
         # a value and whether it is in channels last -> its name; what is missing is the value's own
         self.names: dict[tuple[str, bool], str] = {}
         self.made = {value.name for value in (*self.source.inputs, *self.source.states)}
-        self.weights: dict[tuple[str, Image], str] = {}
 
     def written(self) -> list[Node]:
         """Return the nodes."""
@@ -236,7 +253,7 @@ class _Writer:
         target = fresh(f"{name}.last", self.taken) if last else name
         problem = image.turning(last, self.source.values[name].dtype)
         self.nodes.append(Node(problem, (source, target)))
-        self.assignment.conversions += 1
+        self.assignment.conversions += name not in self.assignment.weights
         self.names[key] = target
         return target
 
@@ -258,37 +275,19 @@ class _Writer:
     def _turn(self, node: Node, form: Turned, problem: Problem) -> None:
         """Write a node in channels last."""
         arguments: list[str] = []
-        after: list[Node] = []
         for argument, name in zip(node.problem.arguments(), node.arguments):
             moves = argument.name in form.images and not form.images[argument.name].lies_alike
-            weights = form.weights.get(argument.name)
             if name == SKIPPED:
                 arguments.append(name)
             elif argument.role == "in":
-                read = self.read(name, moves)
-                arguments.append(read if weights is None else self._weights(read, weights, argument.dtype))
-            elif weights is not None and not weights.lies_alike:
-                first, second, taps = weights
-                arguments.append(fresh(f"{name}.last", self.taken))
-                back = Image(first, second, taps).turning(False, argument.dtype)
-                after.append(Node(back, (arguments[-1], name)))
-                self.made.add(name)
+                arguments.append(self.read(name, moves))
             elif moves:
                 arguments.append(fresh(f"{name}.last", self.taken))
                 self.names[name, True] = arguments[-1]
             else:
                 arguments.append(name)
                 self.made.add(name)
-        self.nodes += [replace(node, problem=problem, arguments=tuple(arguments)), *after]
-
-    def _weights(self, name: str, weights: Image, dtype: str) -> str:
-        """Return weights as channels last has them."""
-        if weights.lies_alike:
-            return name
-        if (name, weights) not in self.weights:
-            target = self.weights[name, weights] = fresh(f"{name}.last", self.taken)
-            self.nodes.append(Node(weights.turning(True, dtype), (name, target)))
-        return self.weights[name, weights]
+        self.nodes.append(replace(node, problem=problem, arguments=tuple(arguments)))
 
     def _put_outputs(self, places: Mapping[str, str]) -> None:
         """Have the outputs that are views written under their own names, or copied."""
@@ -307,11 +306,6 @@ class _Writer:
                 replace(node, arguments=tuple(renamed.get(name, name) for name in node.arguments))
                 for node in self.nodes
             ]
-
-
-def _multiplies(problem: Problem) -> bool:
-    """Return whether a problem is a product of matrices."""
-    return isinstance(problem, (ConvProblem, DeconvProblem)) and problem.direction != "backward_bias"
 
 
 def _images(graph: Structure) -> tuple[dict[str, Image], list[Turned | None]]:

@@ -1,7 +1,8 @@
 """What each kind of problem is in channels last, for the pass that assigns layouts.
 
 An image is a value that holds (batch, channels, pixels), whatever its shape says: channels first it lies in memory in
-that order, channels last as (batch, pixels, channels). Which values are images follows from the problems whose
+that order, channels last as (batch, pixels, channels). The weights of convolutions, (first, second, taps), are images
+as well. Which values are images follows from the problems whose
 arguments have channels, such as convolutions, and from their neighbours.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from clgraft.core.operators.batchnorm import BatchNormProblem
@@ -32,7 +33,7 @@ Shape = Sequence[int]
 
 
 class Image(NamedTuple):
-    """The sizes of an image, or of weights (first, second, taps)."""
+    """The sizes of an image."""
 
     batch: int
     channels: int
@@ -63,15 +64,12 @@ class Turned:
         The arguments that are in channels last then.
     build : callable
         Returns the problem; its arguments have the names and the order of the problem in channels first.
-    weights : mapping of str to Image
-        Arguments with weights, which lie as (first, taps, second) then.
     is_view : bool
         Whether nothing is left to do: of a transposition, whose result is its input then.
     """
 
     images: Images
     build: Callable[[], Problem]
-    weights: Images = field(default_factory=dict)
     is_view: bool = False
 
 
@@ -91,6 +89,11 @@ def turned(problem: Problem, known: Images) -> Turned | None:
 def is_seed(problem: Problem) -> bool:
     """Return whether a problem says by itself which of its arguments are images."""
     return isinstance(problem, (ConvProblem, DeconvProblem, PoolProblem, InterpolationProblem))
+
+
+def multiplies(problem: Problem) -> bool:
+    """Return whether a problem is a product of matrices, with weights."""
+    return isinstance(problem, (ConvProblem, DeconvProblem)) and problem.direction != "backward_bias"
 
 
 def has_layout(problem: Problem) -> bool:
@@ -142,12 +145,10 @@ def _windows(problem: Any, known: Images) -> Turned | None:
     source = Image(problem.batch, problem.in_channels, math.prod(problem.in_size))
     result = Image(problem.batch, problem.out_channels, math.prod(problem.out_size))
     first, second, *kernel = problem.weight_shape
-    table = {"x": source, "dx": source, "y": result, "dy": result}
-    names = [argument.name for argument in problem.arguments()]
-    weights = {name: Image(first, second, math.prod(kernel)) for name in names if name in ("w", "dw")}
-    return Turned(
-        {name: table[name] for name in names if name in table}, lambda: replace(problem, layout=LAST), weights
-    )
+    weights = Image(first, second, math.prod(kernel))
+    table = {"x": source, "dx": source, "y": result, "dy": result, "w": weights, "dw": weights}
+    images = {argument.name: table[argument.name] for argument in problem.arguments() if argument.name in table}
+    return Turned(images, lambda: replace(problem, layout=LAST))
 
 
 def _pool(problem: PoolProblem, known: Images) -> Turned | None:
