@@ -3,13 +3,14 @@
 // x (batch, source_h, source_w, channels)   w (channels, KH, KW)   y (batch, size_h, size_w, channels)
 // `grid` has y's pixels over x; channels is a multiple of WIDE
 //
+//   depthwise_pixels_weights  the weights as [tap][channel], or with `flip` from the last tap to the first
 //   depthwise_pixels          y, or dx at stride 1: STRIP neighbouring pixels of a row, which share what they read
 //   depthwise_pixels_spread   dx at any stride: each pixel looks for the taps that meet a dy
 //   depthwise_pixels_filter   sums of parts of the images for TAP_ROWS rows of the filters; a work-group takes COLUMNS
-//                             vectors of channels and LANES pixels at a time: partial[part][tap][channels]
+//                             vectors of channels and LANES strips at a time: partial[part][tap][channels]
 //   depthwise_pixels_sum      dw of the parts, in their order
 //
-// MAKES  1 to 4: which of the kernels
+// MAKES  0 to 4: which of the kernels
 #include "common/divide.cl"
 #include "common/epilogue.cl"
 #include "common/wide.cl"
@@ -64,10 +65,28 @@
     const Grid grid, const uint items, const int blocks, const int strips, const int rows, const ulong by_blocks, \
         const ulong by_strips, const ulong by_rows
 
-#if MAKES == 1
+#if MAKES == 1 || MAKES == 2
+// The weights of WIDE channels for a tap.
+void read_weights(real *to, global const real *from) {
+#if WIDE == 4
+    READ_QUAD_real(to, from)
+#else
+    WIDTH to[e] = from[e];
+#endif
+}
+#endif
+
+#if MAKES == 0
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels_weights(
+    CONST_TENSOR(w), TENSOR_OF(real, weights), const int channels, const int flip) {
+    const int item = get_global_id(0), tap = item / channels, channel = item % channels;
+    if (tap >= KH * KW) return;
+    OPEN(weights)[item] = LOAD(OPEN(w), (long)channel * (KH * KW) + (flip ? KH * KW - 1 - tap : tap));
+}
+#elif MAKES == 1
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels(
-    CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
-    const int flip, PLACES EPILOGUE_PARAMETERS) {
+    CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(b), TENSOR(y), const int has_bias,
+    const int accumulate, PLACES EPILOGUE_PARAMETERS) {
     OPEN_ITEM
     OPEN_EPILOGUE
     const int u = (int)(line - image * rows), v = (int)(place - line * strips) * STRIP;
@@ -86,10 +105,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels(
             if (q >= 0 && q < iw) read_wide(values[s], xs + ((long)r * iw + q) * channels, quads);
         }
         UNROLLED for (int j = 0; j < KW; j++) {
-            const int tap = flip ? (KH - i) * KW - 1 - j : i * KW + j;
+            real weight[WIDE];
+            read_weights(weight, OPEN(weights) + (i * KW + j) * channels + channel);
             WIDTH {
-                const real weight = LOAD(OPEN(w), (long)(channel + e) * (KH * KW) + tap);
-                UNROLLED for (int t = 0; t < STRIP; t++) sum[t][e] = fma(values[TAP_AT(t, j)][e], weight, sum[t][e]);
+                UNROLLED for (int t = 0; t < STRIP; t++) sum[t][e] = fma(values[TAP_AT(t, j)][e], weight[e], sum[t][e]);
             }
         }
     }
@@ -103,7 +122,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels(
 }
 #elif MAKES == 2
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels_spread(
-    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, PLACES) {
+    CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR(dx), const int accumulate, PLACES) {
     OPEN_ITEM
     const int r = (int)(line - image * rows), q = (int)(place - line * strips);
     const bool quads = QUAD_ALIGNED_stored(OPEN(dy));
@@ -118,38 +137,49 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels_
             if (v < 0 || v % SW || v / SW >= ow) continue;
             real value[WIDE];
             read_wide(value, gradients + ((long)(u / SH) * ow + v / SW) * channels, quads);
-            WIDTH sum[e] = fma(value[e], LOAD(OPEN(w), (long)(channel + e) * (KH * KW) + i * KW + j), sum[e]);
+            real weight[WIDE];
+            read_weights(weight, OPEN(weights) + (i * KW + j) * channels + channel);
+            WIDTH sum[e] = fma(value[e], weight[e], sum[e]);
         }
     }
     write_wide(OPEN(dx) + (ulong)place * channels + channel, sum, QUAD_ALIGNED_stored(OPEN(dx)), accumulate);
 }
 #elif MAKES == 3
 kernel __attribute__((reqd_work_group_size(COLUMNS, LANES, 1))) void depthwise_pixels_filter(
-    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const Grid grid, const int channels, const uint pixels,
-    const uint part_pixels, const ulong by_columns, const ulong by_rows) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const Grid grid, const int channels, const uint strips,
+    const uint part_strips, const int row_strips, const ulong by_row, const ulong by_rows) {
     local real shares[GROUP * WIDE];
     const int ih = grid.source_h, iw = grid.source_w, oh = grid.size_h, ow = grid.size_w;
     const int channel = (int)get_global_id(0) * WIDE, me = get_local_id(1) * COLUMNS + get_local_id(0);
     const int tap_row = get_group_id(2) * TAP_ROWS;
-    const uint part = get_group_id(1), last = min((part + 1) * part_pixels, pixels);
+    const uint part = get_group_id(1), last = min((part + 1) * part_strips, strips);
     const bool there = channel < channels;
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
     real sum[TAP_ROWS * KW][WIDE];
     UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) { WIDTH sum[t][e] = 0; }
-    for (uint pixel = part * part_pixels + get_local_id(1); there && pixel < last; pixel += LANES) {
-        const uint line = quotient(pixel, by_columns), image = quotient(line, by_rows);
-        const int r0 = (int)(line - image * oh) * SH + grid.begin_h, q0 = (int)(pixel - line * ow) * SW + grid.begin_w;
+    for (uint strip = part * part_strips + get_local_id(1); there && strip < last; strip += LANES) {
+        const uint line = quotient(strip, by_row), image = quotient(line, by_rows);
+        const int v = (int)(strip - line * row_strips) * STRIP;
+        const int r0 = (int)(line - image * oh) * SH + grid.begin_h, q0 = v * SW + grid.begin_w;
         global const stored *xs = OPEN(x) + (ulong)image * ih * iw * channels + channel;
-        real gradient[WIDE];
-        read_wide(gradient, OPEN(dy) + (ulong)pixel * channels + channel, quads);
+        real gradients[STRIP][WIDE];
+        UNROLLED for (int t = 0; t < STRIP; t++) {
+            WIDTH gradients[t][e] = 0;
+            if (v + t < ow) read_wide(gradients[t], OPEN(dy) + ((ulong)line * ow + v + t) * channels + channel, quads);
+        }
         UNROLLED for (int i = 0; i < TAP_ROWS; i++) {
             const int r = r0 + (tap_row + i) * DH;
+            if (r < 0 || r >= ih) continue;
+            real values[SPAN][WIDE];
+            UNROLLED for (int s = 0; s < SPAN; s++) {
+                const int q = q0 + s * APART;
+                WIDTH values[s][e] = 0;
+                if (q >= 0 && q < iw) read_wide(values[s], xs + ((long)r * iw + q) * channels, quads);
+            }
             UNROLLED for (int j = 0; j < KW; j++) {
-                const int q = q0 + j * DW;
-                if (r < 0 || r >= ih || q < 0 || q >= iw) continue;
-                real value[WIDE];
-                read_wide(value, xs + ((long)r * iw + q) * channels, quads);
-                WIDTH sum[i * KW + j][e] = fma(value[e], gradient[e], sum[i * KW + j][e]);
+                UNROLLED for (int t = 0; t < STRIP; t++) {
+                    WIDTH sum[i * KW + j][e] = fma(values[TAP_AT(t, j)][e], gradients[t][e], sum[i * KW + j][e]);
+                }
             }
         }
     }

@@ -21,7 +21,7 @@ from clgraft.core.problem import ceil_div, in_3d
 NAME = "pixels_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "conv/channels_last/depthwise_gpu.cl"
-PIXELS, SPREAD, FILTER, SUM = 1, 2, 3, 4  # the file's MAKES: what a program holds
+WEIGHTS, PIXELS, SPREAD, FILTER, SUM = range(5)  # the file's MAKES: what a program holds
 GROUP = 128
 WIDE = 4  # channels of a work-item
 STRIPS = (4, 2, 1)  # pixels of a row that a work-item computes
@@ -30,7 +30,7 @@ MOST_TAPS, MOST_ROW_TAPS = 121, 11  # which are unrolled
 MOST_SUMS = 9  # taps whose gradients a work-item keeps in registers
 MOST_COLUMNS = 32  # work-items of a work-group along the channels
 GROUPS_PER_UNIT = 8  # work-groups that each compute unit gets at most, for the gradient of filters
-LEAST_PIXELS = 32  # of a work-item there
+LEAST_STRIPS = 8  # of a work-item there
 SUMMED = 8  # elements of the gradient that a work-group of the last launch adds up, as the kernels have it
 LARGEST = 2**31 - 1
 
@@ -98,21 +98,36 @@ class _DepthwiseBuilder:
         numbers = (Constant(np.uint32(items)), *ints(self.blocks, strips, rows))
         return (grid, *numbers, *(divisor_argument(size) for size in (self.blocks, strips, rows))), items
 
+    def strip(self, columns: int) -> int:
+        """Return how many pixels of a row a work-item takes: their taps share columns, which registers hold."""
+        spans = {strip: (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1 for strip in STRIPS}
+        return next(strip for strip in STRIPS if strip == 1 or (spans[strip] <= MOST_SPAN and strip <= columns))
+
+    def weights(self, target: str, flip: bool) -> tuple[Workspace, Launch]:
+        """Return where the weights of neighbouring channels lie together, and the launch that writes them."""
+        count, size = self.kh * self.kw * self.problem.groups, arithmetic_bytes(self.problem.dtype)
+        weights = Workspace(0, size)
+        kernel = self.kernel("depthwise_pixels_weights", WEIGHTS)
+        arguments = (Buffer("w"), weights, *ints(self.problem.groups, flip))
+        grid = (ceil_div(count, GROUP) * GROUP,)
+        return weights, Launch(kernel, grid, (GROUP,), arguments, (target,), (count * size,))
+
     def pixels(self, source: str, target: str, turned: bool) -> Launches:
         """Return the launch that takes the taps of each pixel."""
         problem = self.problem
         _, rows, columns = in_3d(problem.in_size if turned else problem.out_size, 1)
-        spans = {strip: (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1 for strip in STRIPS}
-        strip = next(strip for strip in STRIPS if strip == 1 or (spans[strip] <= MOST_SPAN and strip <= columns))
+        strip = self.strip(columns)
         places, items = self.places(self.grid(turned), rows, ceil_div(columns, strip))
         more = {"SH": self.sh, "SW": self.sw, "STRIP": strip, **epilogue_defines(self.epilogue)}
+        weights, first = self.weights(target, turned)
         arguments = (
-            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
-            *(Buffer(target), *ints(problem.bias), Accumulate(target), *ints(turned), *places),
+            *(Buffer(source), weights, Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
+            *(Buffer(target), *ints(problem.bias), Accumulate(target), *places),
             *epilogue_arguments(self.epilogue, problem.dtype),
         )
         kernel = self.kernel("depthwise_pixels", PIXELS, **more)
-        return Launches((Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, (target,)),))
+        rest = Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, (target,))
+        return Launches((first, rest), first.prepares[0])
 
     def forward(self) -> Launches:
         return self.pixels("x", "y", turned=False)
@@ -123,8 +138,10 @@ class _DepthwiseBuilder:
         _, rows, columns = in_3d(self.problem.in_size, 1)
         places, items = self.places(self.grid(), rows, columns)
         kernel = self.kernel("depthwise_pixels_spread", SPREAD, SH=self.sh, SW=self.sw)
-        arguments = (Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), *places)
-        return Launches((Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, ("dx",)),))
+        weights, first = self.weights("dx", False)
+        arguments = (Buffer("dy"), weights, Buffer("dx"), Accumulate("dx"), *places)
+        rest = Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, ("dx",))
+        return Launches((first, rest), first.prepares[0])
 
     def backward_filter(self) -> Launches:
         problem, channels, taps = self.problem, self.problem.groups, self.kh * self.kw
@@ -132,21 +149,23 @@ class _DepthwiseBuilder:
         tap_rows = self.kh if taps <= MOST_SUMS else 1
         across = min(MOST_COLUMNS, 1 << (self.blocks - 1).bit_length())
         lanes, groups = GROUP // across, ceil_div(self.blocks, across)
-        pixels, tap_groups = problem.batch * rows * columns, self.kh // tap_rows
+        strip, tap_groups = self.strip(columns), self.kh // tap_rows
+        row_strips = ceil_div(columns, strip)
+        strips = problem.batch * rows * row_strips
         wanted = ceil_div(self.planner.device.compute_units * GROUPS_PER_UNIT, groups * tap_groups)
-        part_pixels = ceil_div(pixels, max(1, min(wanted, pixels // (LEAST_PIXELS * lanes))))
-        parts = ceil_div(pixels, part_pixels)
+        part_strips = ceil_div(strips, max(1, min(wanted, strips // (LEAST_STRIPS * lanes))))
+        parts = ceil_div(strips, part_strips)
         size = arithmetic_bytes(problem.dtype)
         partial = Workspace(0, size)
-        more = {"SH": self.sh, "SW": self.sw, "TAP_ROWS": tap_rows, "COLUMNS": across}
+        more = {"SH": self.sh, "SW": self.sw, "STRIP": strip, "TAP_ROWS": tap_rows, "COLUMNS": across}
         first = Launch(
             self.kernel("depthwise_pixels_filter", FILTER, **more),
             (groups * across, parts * lanes, tap_groups),
             (across, lanes, 1),
             (
                 *(Buffer("x"), Buffer("dy"), partial, self.grid(), *ints(channels)),
-                *(Constant(np.uint32(pixels)), Constant(np.uint32(part_pixels))),
-                *(divisor_argument(columns), divisor_argument(rows)),
+                *(Constant(np.uint32(strips)), Constant(np.uint32(part_strips)), *ints(row_strips)),
+                *(divisor_argument(row_strips), divisor_argument(rows)),
             ),
             ("dw",),
         )
