@@ -12,18 +12,22 @@ from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
-from clgraft.core.graph.passes import optimise, split_batch, switched_on
+from clgraft.core.graph.passes import Preferences, optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
+from clgraft.core.operators.channels_last import transposes
 from clgraft.core.operators.fused import in_kernel
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.planning.precision import FLOAT32, mixed_precision
 from clgraft.core.problem import Argument, Problem
+from clgraft.core.problem.layout import LAST
 from clgraft.core.runtime.plan import Plan, accumulate
+
+UNJOINED = ("layouts", LAST, "parts")  # counts of passes that make no problem part of another one
 
 
 class Context(Protocol):
@@ -43,6 +47,9 @@ class Context(Protocol):
 
     def serves(self, problem: Problem, algorithm: str) -> bool:
         """Return whether the implementation of a name serves a problem."""
+
+    def foreseen(self, problem: Problem) -> str:
+        """Return the name of the implementation that is going to serve a problem."""
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem."""
@@ -291,7 +298,8 @@ class CompiledGraph:
         added = frozenset(self._copies.get(name, name) for name in added)
         counts: dict[str, int] = {}
         early, graph = split_constants(
-            optimise(before, self.passes, self._fits, counts, self.constants, self.mixed), self.constants
+            optimise(before, self.passes, self._fits, counts, self.constants, self.mixed, self._preferences()),
+            self.constants,
         )
         constants = self._computed(early, graph)
         passes = switched_on(self.passes)
@@ -358,8 +366,10 @@ class CompiledGraph:
             constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in kept),
             algorithms=tuple(placed.assembly.algorithms),
             work=tuple(placed.assembly.work),
-            passes=tuple((name, count) for name, count in counts.items() if name != "parts"),
+            passes=tuple((name, count) for name, count in counts.items() if name not in UNJOINED),
             in_parts=counts.get("parts", 0),
+            conversions=counts.get("layouts", 0),
+            channels_last=counts.get(LAST, 0),
             recomputed=placed.recomputed,
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
@@ -373,6 +383,17 @@ class CompiledGraph:
     def _fits(self, problem: Problem) -> bool:
         """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""
         return self._context.serves(problem, in_kernel.NAME)
+
+    def _preferences(self) -> Preferences | None:
+        """Return what the device prefers in channels last; None: nothing."""
+        types = self._context.device.channels_last
+        if not types:
+            return None
+        return Preferences(lambda problem: problem.dtype in types and self._lies(problem), self._lies)
+
+    def _lies(self, problem: Problem) -> bool:
+        """Return whether a problem in channels last runs on its arguments as they lie in memory."""
+        return self._context.foreseen(problem) != transposes.NAME
 
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
         """Return the constants that a graph reads, in memory that the device uses in place."""

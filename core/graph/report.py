@@ -39,7 +39,9 @@ class Report:
     bytes_to_device, bytes_to_host : int
         What a run with host arrays moves over the bus; 0 on devices that use host memory in place.
     conversions : int
-        Changes of layout between problems. Values have one layout today, so there are none.
+        Values that change between channels first and channels last, without weights.
+    channels_last : int
+        Problems whose layout the passes have changed to channels last.
     """
 
     nodes: int
@@ -57,6 +59,7 @@ class Report:
     bytes_to_device: int = 0
     bytes_to_host: int = 0
     conversions: int = 0
+    channels_last: int = 0
 
     @property
     def fused(self) -> int:
@@ -69,10 +72,11 @@ class Report:
         return sum(algorithm == "view" for _, algorithm in self.algorithms)
 
     def __str__(self) -> str:
+        last = f" around {self.channels_last} in channels last" if self.channels_last else ""
         share = self.arena_bytes / self.value_bytes if self.value_bytes else 0.0
         return (
             f"{self.nodes} problems (before the passes: {self.nodes_before}; {self.fused} fused, {self.views} views,"
-            f" {self.recomputed} recomputed, {self.in_parts} in parts, {self.conversions} conversions),"
+            f" {self.recomputed} recomputed, {self.in_parts} in parts, {self.conversions} conversions{last}),"
             f" {self.launches} launches;"
             f" arena {_mebibytes(self.arena_bytes)}, {share:.2f} of all values ({_mebibytes(self.value_bytes)});"
             f" arguments {_mebibytes(self.argument_bytes)}, constants {_mebibytes(self.constant_bytes)};"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clgraft.core.problem import SMALL
+
 LARGE = 2**24  # bytes; runtimes may report smaller caches than there are
 
 
@@ -96,6 +98,11 @@ class DeviceInfo:
     def kept_in_caches(self) -> int:
         """Bytes of a result of which who reads it next still finds something in a cache."""
         return max(LARGE, self.cache_bytes // 2)
+
+    @property
+    def channels_last(self) -> tuple[str, ...]:
+        """Types that matrix units multiply as they lie in channels last: graphs keep values in that layout."""
+        return SMALL if self.has_wgmma_halves or self.has_mma_halves else ()
 
     @property
     def launch_cost(self) -> float:

@@ -145,6 +145,10 @@ class Context(DeviceContext):
             return False
         return True
 
+    def foreseen(self, problem: Problem) -> str:
+        """Return the name of the implementation that is going to serve a problem; nothing is built to find out."""
+        return choose(problem, self.planner.dry(), self.advisor(problem, self)).algorithm
+
     def launches(self, problem: Problem, choice: Choice) -> Launches:
         """Return the launches of one choice (see `planning.choose.plan_choice`)."""
         return plan_choice(problem, self.planner, choice)

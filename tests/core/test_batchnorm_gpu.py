@@ -211,3 +211,30 @@ def test_what_it_declines() -> None:
             with pytest.raises(Declined, match=reason):
                 channels.plan(problem, context)
             assert generated.plan(problem, context).launches or not problem.batch
+
+
+# a few rows, channels one by one, many channels, several parts of which the last is short
+@pytest.mark.parametrize("line", ["n3 c7 s1", "n1601 c20 s1", "f16 n999 c160 s1", "f64 n1501 c6 s1"])
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+def test_rows_of_channels(line: str, direction: str) -> None:
+    """Where a pixel's channels lie together."""
+    problem = parse(f"batchnorm {line}", direction)
+    arrays = random_arrays(
+        problem, 1000.0 if direction == "forward_training" and "f32" in problem.dtype.replace("float", "f") else 3.0
+    )
+    first = run_into_nan(problem, arrays, "rows_gpu")
+    check(first, reference(problem, arrays), problem.dtype, 300)
+    again = run_into_nan(problem, arrays, "rows_gpu")
+    assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+    with planning_for(GPU) as context:
+        assert context.choose(problem).algorithm == "rows_gpu"
+
+
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+def test_rows_of_channels_with_activations(direction: str) -> None:
+    problem, arrays = with_activation("batchnorm n577 c24 s1", direction, "clip")
+    results, exact = run_into_nan(problem, arrays, "rows_gpu"), reference(problem, arrays)
+    if direction == "forward_training":  # any shift will do: the same norm
+        shift = exact.pop("shift") - results.pop("shift").astype(np.float64)
+        exact["offset"] = exact["offset"] - shift * exact["scale"]
+    check(results, exact, problem.dtype, 300)

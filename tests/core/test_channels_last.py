@@ -12,7 +12,8 @@ from clgraft.core.planning.implementation import implementations
 from clgraft.core.problem.layout import channels_first
 from tests.core import test_pooling
 from tests.core.conv_checks import DIRECTIONS, check
-from tests.core.every_run import in_directions
+from tests.core.every_run import Check, in_directions, served_by
+from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.problem_sets import problem_lines
 
 LINES = problem_lines("channels_last")
@@ -71,6 +72,8 @@ def test_other_directions_match_float64(context, name: str) -> None:
 @pytest.mark.parametrize("name", POOLINGS)
 def test_pooling_matches_float64(context, name: str) -> None:
     for problem in in_directions(LINES[name]):
+        if problem.direction.endswith("_argmax"):
+            continue  # see test_pooling_argmax
         arrays = problem.sample(np.random.default_rng(2))
         ((output, exact),) = problem.reference(arrays).items()
         for algorithm in algorithms(context, problem, name) if problem.batch else [None]:
@@ -87,7 +90,8 @@ def test_pooling_matches_float64(context, name: str) -> None:
 def test_whole_images_have_kernels_of_their_own(context, name: str) -> None:
     if not context.device.is_cpu:
         pytest.skip("kernels for CPU devices")
-    served = {problem.direction: context.choose(problem).algorithm for problem in in_directions(LINES[name])}
+    problems = [p for p in in_directions(LINES[name]) if not p.direction.endswith("_argmax")]
+    served = {problem.direction: context.choose(problem).algorithm for problem in problems}
     assert served.pop("forward") == "channels_whole"
     assert served.pop("backward") == ("transposes" if "norm" in name else "channels_whole")
     assert set(served.values()) <= {"transposes"}
@@ -130,3 +134,49 @@ def test_unknown_layouts_are_refused(kind: str) -> None:
         core.parse(f"{kind} layout=nhcw")
     with pytest.raises(core.ProblemError, match="layout"):
         core.parse(f"{kind} layout=nhwc layout=nhwc")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "max n2 c19 ih9 iw8 kh3 kw3 sh2 sw2 ph1 pw1",
+        "average n2 c8 ih10 iw12 kh3 kw3 sh2 sw2 ph1 pw1 count_inside",
+        "average f16 n2 c12 ih7 iw6 kh7 kw6",
+        "lp2 n2 c4 ih6 iw9 kh3 kw2",
+        "sum bf16 n3 c4 iw20 kw20",
+    ],
+)
+def test_pooling_has_kernels_for_gpus(line: str) -> None:
+    with planning_for(MACHINES[1]) as context:
+        for problem in in_directions(f"pool {line} layout=nhwc"):
+            if "pixels_gpu" in served_by(problem, True, context):
+                case = Check(problem)
+                plan = context.plan(problem, "pixels_gpu")
+                case.expect_right(plan, case.run(plan))
+                case.expect_added(plan, case.run(plan))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n2 g37 ic37 ih9 iw8 oc37 kh3 kw3 ph1 pw1 b1",
+        "n2 g20 ic20 ih9 iw11 oc20 kh3 kw3 sh2 sw2 ph1 pw1",
+        "n1 g8 ic8 ih13 iw12 oc8 kh5 kw3 sw3 ph2 pw0 qh3 qw2 dh2 dw2 b1",
+        "f16 n2 g160 ic160 ih7 iw9 oc160 kh5 kw5 ph2 pw2",
+        "bf16 n3 g12 ic12 iw20 oc12 kw7 pw3",
+    ],
+)
+def test_depthwise_convolution_has_kernels_for_gpus(line: str) -> None:
+    epilogue = "channel whole : y0 = fmax(x0 * x1 + x2, 0)"
+    with planning_for(MACHINES[1]) as context:
+        for problem in in_directions(f"conv {line} layout=nhwc"):
+            if problem.direction == "backward_bias":
+                continue
+            case = Check(problem)
+            plan = context.plan(problem, "pixels_gpu")
+            case.expect_right(plan, case.run(plan))
+            case.expect_added(plan, case.run(plan))
+            assert context.choose(problem).algorithm == "pixels_gpu"
+        case = Check(core.parse(f"fused conv forward {line} layout=nhwc with {epilogue}"))
+        plan = context.plan(case.problem, "in_kernel")
+        case.expect_right(plan, case.run(plan))

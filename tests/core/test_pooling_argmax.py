@@ -165,3 +165,26 @@ def test_a_gradient_of_other_values_searches() -> None:
     shapes = {name: graph.values[name] for name in (x, y, dy)}
     alone = Graph((node,), tuple(shapes.values()), (dx,))
     assert keep_argmax(alone) is alone
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n2 c19 ih9 iw8 kh3 kw3 sh2 sw2 ph1 pw1",
+        "f16 n2 c8 ih7 iw6 kh3 kw2 sh1 sw2 pw1",
+        "n3 c12 iw29 kw3 sw2 pw1 ceil",
+    ],
+)
+def test_channels_last(line: str, machine: str) -> None:
+    for words in ("", " keep_nan"):
+        problem = core.parse(f"pool forward max {line}{words} layout=nhwc")
+        with planning_for(machine) as context:
+            check(context, problem, values_of(problem))
+            served = context.choose(problem.with_direction("forward_argmax")).algorithm
+            assert (served == "pixels_gpu") == (machine != MACHINES[0] or not context.device.is_cpu)
+
+
+def test_volumes_in_channels_last_have_none() -> None:
+    with pytest.raises(ProblemError, match="one or two axes for an argmax in channels last"):
+        core.parse("pool forward_argmax max n1 c3 id4 ih5 iw6 kd2 kh3 kw2 layout=nhwc")

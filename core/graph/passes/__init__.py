@@ -17,6 +17,7 @@ from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
 from clgraft.core.graph.passes.gradients import join_gradients
+from clgraft.core.graph.passes.layouts import Assignment, Preferences, assign_layouts
 from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.parts import split_batch
@@ -26,15 +27,16 @@ from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import Problem
-from clgraft.core.problem.layout import FIRST
+from clgraft.core.problem.layout import FIRST, LAST
 
 PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
     "duplicates": drop_duplicates,
     "fold": fold_batch_norms,
+    "argmax": keep_argmax,
+    "layouts": assign_layouts,
     "norms": join_norms,
     "masks": read_results,
-    "argmax": keep_argmax,
     "chains": join_chains,
 }
 # these ask a device which problems its kernels serve; they run after the others
@@ -55,6 +57,8 @@ __all__ = [
     "NAMES",
     "PASSES",
     "PLANNED",
+    "Preferences",
+    "assign_layouts",
     "drop_dead",
     "drop_duplicates",
     "fold_batch_norms",
@@ -107,6 +111,7 @@ def optimise(
     counts: dict[str, int] | None = None,
     constants: Collection[str] | None = None,
     mixed: str | None = None,
+    preferences: Preferences | None = None,
 ) -> Some:
     """Return the graph after all passes that are switched on, but for those of the memory plan.
 
@@ -118,11 +123,14 @@ def optimise(
     fits : callable, optional
         Whether kernels of a device serve a problem as well as its parts; without it, passes that ask do not run.
     counts : dict, optional
-        Gets the number of problems that each pass joined to others or dropped.
+        Gets the number of problems that each pass joined to others or dropped; of `layouts` the number of conversions
+        and, as ``nhwc``, that of problems in channels last.
     constants : collection of str, optional
         Inputs that never change; by default nothing is known about that.
     mixed : str, optional
         The type of 16 bits that products have (see `mix_types`).
+    preferences : Preferences, optional
+        What a device prefers in channels last; by default nothing.
     """
     names = switched_on(switches)
     first = [name for name in names if name in IN_ONE_TYPE]
@@ -130,6 +138,15 @@ def optimise(
         before = graph
         if name == MIXED:
             graph = graph if mixed is None else mix_types(graph, mixed)
+            continue
+        if name == "layouts":
+            if preferences is None:
+                continue
+            assignment = Assignment(graph, preferences)
+            graph = assignment.graph(graph)
+            if counts is not None and assignment.last:
+                counts[name] = assignment.conversions
+                counts[LAST] = len(assignment.last)
             continue
         if name == "fold":
             graph = fold_batch_norms(graph, constants, fits)

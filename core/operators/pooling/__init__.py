@@ -7,6 +7,7 @@ from clgraft.core.operators.pooling import (
     channels_whole,
     elements,
     mask,
+    pixels_gpu,
     planes,
     whole,
     windows_gpu,
@@ -18,6 +19,6 @@ register(PoolProblem, (whole, planes, windows_gpu, elements))
 register(PoolProblem, (mask,), direction="mask")
 for _direction in ("forward_argmax", "backward_argmax"):
     register(PoolProblem, (planes, windows_gpu, elements), direction=_direction)
-register_channels_last(PoolProblem, (channels_whole, channels_cpu, channels_last, transposes))
+register_channels_last(PoolProblem, (channels_whole, channels_cpu, pixels_gpu, channels_last, transposes))
 
 __all__ = ["PoolProblem"]

@@ -25,7 +25,9 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     """Plan one launch over images and ranges of their channels."""
     if not planner.device.is_cpu:
         raise Declined("is for CPU devices")
-    if problem.direction == "mask" or (problem.direction == "backward" and problem.operator in NORMS):
+    if problem.direction not in ("forward", "backward") or (
+        problem.direction == "backward" and problem.operator in NORMS
+    ):
         raise Declined(f"has no {problem.direction} of {problem.operator}")
     pixels, divisor = pixels_and_divisor(problem)
     channels = problem.channels

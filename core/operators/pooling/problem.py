@@ -15,6 +15,7 @@ from clgraft.core.problem.layout import (
     FIRST,
     LAYOUT,
     LAYOUTS,
+    channels_first,
     channels_last,
     laid_out,
     with_channels_first,
@@ -144,7 +145,8 @@ class PoolProblem(Problem):
         expect(self.direction != "mask" or self.operator == "max", "operator", self.operator, "max, which has a mask")
         if self.direction.endswith("_argmax"):
             expect(self.operator == "max", "operator", self.operator, "max, which has an argmax")
-            expect(self.layout == FIRST, "layout", self.layout, f"{FIRST}, whose planes have an argmax")
+            known = self.layout == FIRST or ndim < 3
+            expect(known, "in_size", self.in_size, "one or two axes for an argmax in channels last")
             places = math.prod(self.kernel)
             expect(places <= MOST_PLACES, "kernel", self.kernel, f"at most {MOST_PLACES} places, which a byte counts")
         expect(1 <= ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
@@ -183,7 +185,8 @@ class PoolProblem(Problem):
     def keeps_argmax(self) -> bool:
         """Whether a gradient is faster from an argmax that forward keeps than from x and y.
 
-        Windows that hold all of the input have few results, and are faster as whole planes.
+        Windows that hold all of the input have few results, and are faster as whole planes. In channels last those of
+        CPU devices are no faster; graphs on other devices ask in channels first.
         """
         holds_all = all(k - p >= i for k, p, i in zip(self.kernel, self.pad_begin, self.in_size))
         counted = math.prod(self.kernel) <= MOST_PLACES and self.ndim < 3 and self.layout == FIRST
@@ -249,5 +252,8 @@ class PoolProblem(Problem):
     ) -> dict[str, np.ndarray]:
         wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
         if self.direction == "forward_argmax":
-            return dict(zip(("y", "argmax"), pool(self, wide)))
+            first = self.layout == FIRST
+            given = wide if first else {name: channels_first(array) for name, array in wide.items()}
+            found = pool(self if first else replace(self, layout=FIRST), given)
+            return dict(zip(("y", "argmax"), found if first else map(channels_last, found)))
         return {self.arguments()[-1].name: with_channels_first(self, wide, lambda p, given: pool(p, given)[0])}

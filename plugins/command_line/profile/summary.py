@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from clgraft.core.problem.layout import LAST
 from clgraft.plugins.command_line.events import Event
 from clgraft.plugins.command_line.terminal import plural
 
@@ -127,6 +128,10 @@ def sums(found: Sequence[ProfileRow], events: Sequence[Event], passes: int, alon
     ordered = sorted(kinds.items(), key=lambda item: -item[1])
     plans = _plans(events)
     lines = [", ".join(f"{kind} {1e3 * seconds:.3f} ms" for kind, seconds in ordered)] if len(ordered) > 1 else []
+    last = [row for row in found if f"layout={LAST}" in row.problem.split()]
+    if last:
+        calls = sum(row.calls for row in last)
+        lines.append(f"windows in channels last: {1e3 * sum(row.seconds for row in last):.3f} ms in {calls:g} calls")
     listed = f"{1e3 * sum(kinds.values()):.3f} ms in {sum(row.calls for row in found):g} calls"
     inside = regions(events, passes)
     if inside.calls:

@@ -1,0 +1,111 @@
+"""Batch norm of a training step on GPUs where a pixel's channels lie together, as in channels last.
+
+A work-item has neighbouring channels of some rows. Memory is read once for the sums of parts of the rows, and once more
+for the result; between these a launch joins the sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.batchnorm.problem import BatchNormProblem
+from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div
+
+NAME = "rows_gpu"
+FOR_GPUS = True  # a search on a CPU device does not try it
+FILE = "batchnorm/rows_gpu.cl"
+DIRECTIONS = ("forward_training", "backward_training")
+GROUP = 256  # work-items of a work-group
+WIDE = 4  # channels of a work-item
+MOST_COLUMNS = 32  # work-items along the channels of a row
+JOINED = 8  # channels that a work-group of the second launch joins, as the kernels have it
+LEAST_ROWS = 8  # of a work-item
+GROUPS_PER_UNIT = 8  # work-groups that each compute unit gets at most
+VECTORS = 3  # per channel, of a part and between the launches
+
+
+def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
+    """Plan the sums of parts, what follows from them, and the result.
+
+    Raises
+    ------
+    Declined
+        On CPU devices, for other directions, and for several pixels of a channel in a row.
+    """
+    if planner.device.is_cpu:
+        raise Declined("is for GPUs")
+    if problem.direction not in DIRECTIONS:
+        raise Declined(f"has no {problem.direction}")
+    if problem.pixels != 1 or not problem.batch:
+        raise Declined(f"got {problem.batch} rows of {problem.pixels} pixels, expected rows of one")
+    if planner.device.max_work_group_size < GROUP:
+        raise Declined(f"needs work-groups of {GROUP}")
+    builder = _Rows(problem, planner)
+    return builder.forward() if builder.kernels.forward else builder.backward()
+
+
+class _Rows:
+    """What the launches of a problem share."""
+
+    def __init__(self, problem: BatchNormProblem, planner: Planner) -> None:
+        self.problem, self.planner, self.kernels = problem, planner, TrainingKernels(problem, planner)
+        channels, size = problem.channels, np.dtype(self.kernels.real).itemsize
+        wide = WIDE if channels % WIDE == 0 else 1
+        columns = min(MOST_COLUMNS, 1 << (channels // wide - 1).bit_length())
+        self.defines: dict[str, Any] = {**self.kernels.defines, "GROUP": GROUP, "WIDE": wide, "COLUMNS": columns}
+        self.columns, self.blocks = columns, ceil_div(channels, columns * wide)
+        wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, self.blocks)
+        least = LEAST_ROWS * GROUP // columns
+        part_rows = ceil_div(problem.batch, max(1, min(wanted, problem.batch // least)))
+        self.parts = ceil_div(problem.batch, part_rows)
+        self.layout = WorkspaceLayout()
+        self.partial = self.layout.take(self.parts * VECTORS * channels * size, size)
+        self.vectors = self.layout.take(VECTORS * channels * size, size)
+        self.rows = (Constant(np.int64(problem.batch)), Constant(np.int64(part_rows)))
+        self.eps = Scalar("eps", self.kernels.real)
+        self.activation = [Scalar(name, self.kernels.real) for name in problem.activation_scalars]
+        self.kept = [Buffer(name) for name in self.kernels.kept]
+
+    def launch(self, name: str, makes: int, arguments: tuple[Any, ...], writes: tuple[str, ...]) -> Launch:
+        """Return a launch over the rows, or one that joins the sums of the parts."""
+        kernel = self.planner.kernel(FILE, name, {**self.defines, "MAKES": makes}, self.problem.dtype)
+        if "_join" in name:
+            return Launch(kernel, (ceil_div(self.problem.channels, JOINED) * GROUP,), (GROUP,), arguments, writes)
+        group = (self.columns, GROUP // self.columns)
+        return Launch(kernel, (self.blocks * group[0], self.parts * group[1]), group, arguments, writes)
+
+    def forward(self) -> Launches:
+        """Return the launches of forward_training."""
+        outputs, sizes = self.kernels.outputs, ints(self.problem.channels)
+        vectors = [item for name in outputs[1:] for item in (Buffer(name), Accumulate(name))]
+        statistics = (Buffer("x"), self.partial, *sizes, *self.rows)
+        join = (self.partial, self.vectors, Buffer("gamma"), Buffer("beta"), *vectors, *sizes, *ints(self.parts))
+        result = (Buffer("x"), self.vectors, Buffer("y"), Accumulate("y"), *sizes, *self.rows, *self.activation)
+        launches = (
+            self.launch("batchnorm_rows_gpu_statistics", 1, statistics, outputs),
+            self.launch("batchnorm_rows_gpu_join", 2, (*join, self.rows[0], self.eps), outputs),
+            self.launch("batchnorm_rows_gpu_result", 3, result, ("y",)),
+        )
+        return Launches(launches, self.layout.nbytes)
+
+    def backward(self) -> Launches:
+        """Return the launches of backward_training."""
+        outputs, sizes = self.kernels.outputs, ints(self.problem.channels)
+        read = (Buffer("x"), Buffer("dy"), Buffer("mean"), *self.kept)
+        vectors = [item for name in outputs[1:] for item in (Buffer(name), Accumulate(name))]
+        products = (*read, self.partial, *sizes, *self.rows, *self.activation)
+        join = (self.partial, self.vectors, Buffer("gamma"), Buffer("var"), *vectors, *sizes, *ints(self.parts))
+        gradient = (*read, self.vectors, Buffer("dx"), Accumulate("dx"), *sizes, *self.rows, *self.activation)
+        launches = (
+            self.launch("batchnorm_rows_gpu_products", 4, products, outputs),
+            self.launch("batchnorm_rows_gpu_join_products", 5, (*join, self.rows[0], self.eps), outputs),
+            self.launch("batchnorm_rows_gpu_gradient", 6, gradient, ("dx",)),
+        )
+        return Launches(launches, self.layout.nbytes)

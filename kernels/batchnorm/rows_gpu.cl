@@ -1,0 +1,260 @@
+// Batch norm of a training step on GPUs where a pixel's channels lie together: work-items have WIDE neighbouring ones.
+//
+// x, dy, y, dx (rows, channels), with a row for each pixel of each image; all others have one value for each channel.
+// The channels are a multiple of WIDE. Three launches: sums of parts of the rows, one vector of results from the parts
+// in their order, and the rows of the result, which may take the place of x or dy. In the first and the last, a
+// work-group takes COLUMNS vectors of channels and LINES rows at a time.
+//
+//   partial   real, [part][3][channels]: forward the shift, which all parts share, and the sums of x - shift and of its
+//             square; backward (the first is unused) the sums of dy and of dy (x - mean)
+//   vectors   real, [3][channels]: what the last launch computes with
+//
+// The shift is the mean of SAMPLE rows, all over x: it is so near to the mean that its square loses no digits.
+//
+// MAKES        1 to 3: forward's launches; 4 to 6: backward's
+#include "batchnorm/activation.cl"
+#include "common/wide.cl"
+
+#ifndef MAKES
+#define MAKES 1
+#endif
+#ifndef GROUP
+#define GROUP 256
+#endif
+#ifndef COLUMNS
+#define COLUMNS 32  // a power of 2, as GROUP is
+#endif
+#define LINES (GROUP / COLUMNS)
+#define SAMPLE 16
+#define JOINED 8                  // channels that a work-group joins
+#define JOINING (GROUP / JOINED)  // work-items that join a channel
+#define ROWS_GROUP __attribute__((reqd_work_group_size(COLUMNS, LINES, 1)))
+#define JOIN_GROUP __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+#define PART(part, n) (OPEN(partial) + ((long)(part) * 3 + (n)) * channels)
+#define VECTOR(n) (OPEN(vectors) + (long)(n) * channels)
+
+// The place of a work-item: its first channel, and the rows from `first` on, LINES apart.
+#define OPEN_ROWS                                                                        \
+    const int line = get_local_id(1), channel = (int)get_global_id(0) * WIDE;            \
+    const bool there = channel < channels;                                               \
+    const long begin = get_group_id(1) * part_rows, last = min(begin + part_rows, rows); \
+    const long first = there ? begin + line : last;
+#define EACH_ROW for (long row = first; row < last; row += LINES)
+
+#if MAKES != 2 && MAKES != 5
+// Add up numbers of the work-items that lie `apart` from each other, into the first of them.
+void sum_lines(real *first, real *second, local real *firsts, local real *seconds) {
+    const int me = get_local_id(1) * COLUMNS + get_local_id(0);
+    WIDTH {
+        firsts[me * WIDE + e] = first[e];
+        seconds[me * WIDE + e] = second[e];
+    }
+    for (int left = LINES / 2; left > 0; left /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (me < left * COLUMNS) {
+            WIDTH {
+                firsts[me * WIDE + e] += firsts[(me + left * COLUMNS) * WIDE + e];
+                seconds[me * WIDE + e] += seconds[(me + left * COLUMNS) * WIDE + e];
+            }
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WIDTH {
+        first[e] = firsts[me % COLUMNS * WIDE + e];
+        second[e] = seconds[me % COLUMNS * WIDE + e];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+#else
+// The sums of all parts of a channel; every work-item of the channel gets them.
+#define JOIN_PARTS                                                                        \
+    local real firsts[GROUP], seconds[GROUP];                                             \
+    const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;     \
+    real first = 0, second = 0;                                                           \
+    if (channel < channels) {                                                             \
+        _Pragma("unroll 4") for (int part = me / JOINED; part < parts; part += JOINING) { \
+            first += PART(part, 1)[channel];                                              \
+            second += PART(part, 2)[channel];                                             \
+        }                                                                                 \
+    }                                                                                     \
+    firsts[me] = first;                                                                   \
+    seconds[me] = second;                                                                 \
+    for (int left = JOINING / 2; left > 0; left /= 2) {                                   \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                     \
+        if (me < left * JOINED) {                                                         \
+            firsts[me] += firsts[me + left * JOINED];                                     \
+            seconds[me] += seconds[me + left * JOINED];                                   \
+        }                                                                                 \
+    }                                                                                     \
+    if (me >= JOINED || channel >= channels) return;                                      \
+    first = firsts[me];                                                                   \
+    second = seconds[me];
+#endif
+
+#if MAKES == 1
+kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(real, partial), const int channels,
+                                                     const long rows, const long part_rows) {
+    local real firsts[GROUP * WIDE], seconds[GROUP * WIDE];
+    OPEN_ROWS
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x));
+    const long samples = min((long)SAMPLE, rows), apart = rows / samples;
+    real sums[WIDE], squares[WIDE], shift[WIDE];
+    WIDTH sums[e] = squares[e] = 0;
+    for (long i = line; there && i < samples; i += LINES) {
+        real value[WIDE];
+        read_wide(value, OPEN(x) + i * apart * channels + channel, quads);
+        WIDTH sums[e] += value[e];
+    }
+    sum_lines(sums, squares, firsts, seconds);
+    WIDTH {
+        shift[e] = sums[e] / (real)samples;
+        sums[e] = 0;
+    }
+    EACH_ROW {
+        real value[WIDE];
+        read_wide(value, OPEN(x) + row * channels + channel, quads);
+        WIDTH {
+            const real d = value[e] - shift[e];
+            sums[e] += d;
+            squares[e] = fma(d, d, squares[e]);
+        }
+    }
+    sum_lines(sums, squares, firsts, seconds);
+    if (!there || line) return;
+    const uint part = get_group_id(1);
+    WIDTH {
+        PART(part, 0)[channel + e] = shift[e];
+        PART(part, 1)[channel + e] = sums[e];
+        PART(part, 2)[channel + e] = squares[e];
+    }
+}
+#elif MAKES == 2
+kernel JOIN_GROUP void batchnorm_rows_gpu_join(
+    TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
+    TENSOR_OF(const parameter, beta), OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var),
+    KEPT_OUTPUTS const int channels, const int parts, const long rows, const real eps) {
+    JOIN_PARTS
+    const real middle = PART(0, 0)[channel], average = first / (real)rows;
+    const real square = second / (real)rows - average * average, variance = square < 0 ? 0 : square;
+    const real factor = LOAD_parameter(OPEN(gamma), channel) / sqrt(variance + eps),
+               level = LOAD_parameter(OPEN(beta), channel) - average * factor;
+    PUT_VALUE(parameter, mean, channel, middle + average)
+    PUT_VALUE(parameter, var, channel, variance)
+    PUT_KEPT(middle, factor, level)
+    VECTOR(0)[channel] = middle;
+    VECTOR(1)[channel] = factor;
+    VECTOR(2)[channel] = level;
+}
+#elif MAKES == 3
+kernel ROWS_GROUP void batchnorm_rows_gpu_result(CONST_TENSOR(x), TENSOR_OF(const real, vectors), TENSOR(y),
+                                                 const int accumulate_y, const int channels, const long rows,
+                                                 const long part_rows SCALARS(SCALAR_LAST)) {
+    OPEN_ROWS
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
+    real middle[WIDE], factor[WIDE], level[WIDE];
+    WIDTH {
+        middle[e] = there ? VECTOR(0)[channel + e] : 0;
+        factor[e] = there ? VECTOR(1)[channel + e] : 0;
+        level[e] = there ? VECTOR(2)[channel + e] : 0;
+    }
+    EACH_ROW {
+        const long at = row * channels + channel;
+        real value[WIDE];
+        read_wide(value, OPEN(x) + at, quads);
+        WIDTH value[e] = activated((value[e] - middle[e]) * factor[e] + level[e] SCALARS(PASS_SCALAR));
+        write_wide(OPEN(y) + at, value, quads, accumulate_y);
+    }
+}
+#endif
+
+// Of each channel, what leads from x to the norm.
+#ifdef FLOW
+#define OPEN_VECTORS                                 \
+    real middles[WIDE], factors[WIDE], levels[WIDE]; \
+    WIDTH {                                          \
+        middles[e] = OPEN(shift)[channel + e];       \
+        factors[e] = OPEN(scale)[channel + e];       \
+        levels[e] = OPEN(offset)[channel + e];       \
+    }
+#define NAME_VECTORS const real middle = middles[e], factor = factors[e], level = levels[e];
+#else
+#define OPEN_VECTORS
+#define NAME_VECTORS
+#endif
+
+#if MAKES == 4
+kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean),
+                                                   KEPT_INPUTS TENSOR_OF(real, partial), const int channels,
+                                                   const long rows, const long part_rows SCALARS(SCALAR_LAST)) {
+    local real firsts[GROUP * WIDE], seconds[GROUP * WIDE];
+    OPEN_ROWS
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
+    real sums[WIDE], products[WIDE], means[WIDE];
+    WIDTH sums[e] = products[e] = means[e] = 0;
+    if (there) {
+        OPEN_VECTORS
+        WIDTH means[e] = LOAD_parameter(OPEN(mean), channel + e);
+        EACH_ROW {
+            const long at = row * channels + channel;
+            real value[WIDE], gradient[WIDE];
+            read_wide(value, OPEN(x) + at, quads);
+            read_wide(gradient, OPEN(dy) + at, quads);
+            WIDTH {
+                NAME_VECTORS
+                const real flowing = FLOWING(gradient[e], value[e]);
+                sums[e] += flowing;
+                products[e] = fma(flowing, value[e] - means[e], products[e]);
+            }
+        }
+    }
+    sum_lines(sums, products, firsts, seconds);
+    if (!there || line) return;
+    const uint part = get_group_id(1);
+    WIDTH {
+        PART(part, 1)[channel + e] = sums[e];
+        PART(part, 2)[channel + e] = products[e];
+    }
+}
+#elif MAKES == 5
+kernel JOIN_GROUP void batchnorm_rows_gpu_join_products(
+    TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
+    TENSOR_OF(const parameter, var), OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta), const int channels,
+    const int parts, const long rows, const real eps) {
+    JOIN_PARTS
+    const real inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps), share = 1 / (real)rows;
+    second *= inverse;
+    PUT_VALUE(parameter, dgamma, channel, second)
+    PUT_VALUE(parameter, dbeta, channel, first)
+    VECTOR(0)[channel] = first * share;
+    VECTOR(1)[channel] = inverse * second * share;
+    VECTOR(2)[channel] = LOAD_parameter(OPEN(gamma), channel) * inverse;
+}
+#elif MAKES == 6
+kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean), KEPT_INPUTS TENSOR_OF(const real, vectors),
+    TENSOR(dx), const int accumulate_dx, const int channels, const long rows,
+    const long part_rows SCALARS(SCALAR_LAST)) {
+    OPEN_ROWS
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
+    real flow_mean[WIDE], slope[WIDE], gain[WIDE], means[WIDE];
+    OPEN_VECTORS
+    WIDTH {
+        means[e] = LOAD_parameter(OPEN(mean), channel + e);
+        flow_mean[e] = VECTOR(0)[channel + e];
+        slope[e] = VECTOR(1)[channel + e];
+        gain[e] = VECTOR(2)[channel + e];
+    }
+    EACH_ROW {
+        const long at = row * channels + channel;
+        real value[WIDE], gradient[WIDE];
+        read_wide(value, OPEN(x) + at, quads);
+        read_wide(gradient, OPEN(dy) + at, quads);
+        WIDTH {
+            NAME_VECTORS
+            const real flowing = FLOWING(gradient[e], value[e]);
+            gradient[e] = (flowing - flow_mean[e] - (value[e] - means[e]) * slope[e]) * gain[e];
+        }
+        write_wide(OPEN(dx) + at, gradient, quads, accumulate_dx);
+    }
+}
+#endif
