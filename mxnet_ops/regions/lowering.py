@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.graph import Graph, Node, Value
-from clgraft.core.graph.passes import drop_dead
-from clgraft.core.graph.passes.autocast import mix_passes
+from clgraft.core.graph.passes import drop_dead, mix_passes
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.planning.precision import FLOAT32
 from clgraft.mxnet_ops.engine.operator import AUX, IN, OUT, OUT_GRAD, STATE, Shape, data_dtype, parameter_dtype

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from clgraft.core import settings
 from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph.passes.argmax import keep_argmax
-from clgraft.core.graph.passes.autocast import mix_types
+from clgraft.core.graph.passes.autocast import mix_passes, mix_types
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
@@ -68,6 +68,7 @@ __all__ = [
     "join_norms",
     "join_separable",
     "keep_argmax",
+    "mix_passes",
     "mix_types",
     "optimise",
     "read_results",
