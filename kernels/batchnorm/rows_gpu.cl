@@ -13,7 +13,7 @@
 //
 // MAKES        1 to 3: forward's launches; 4 to 6: backward's
 #include "batchnorm/activation.cl"
-#include "common/wide.cl"
+#include "common/channels.cl"
 
 #ifndef MAKES
 #define MAKES 1
@@ -102,7 +102,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
     WIDTH sums[e] = squares[e] = 0;
     for (long i = line; there && i < samples; i += LINES) {
         real value[WIDE];
-        read_wide(value, OPEN(x) + i * apart * channels + channel, quads);
+        read_channels(value, OPEN(x) + i * apart * channels + channel, quads);
         WIDTH sums[e] += value[e];
     }
     sum_lines(sums, squares, firsts, seconds);
@@ -112,7 +112,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
     }
     EACH_ROW {
         real value[WIDE];
-        read_wide(value, OPEN(x) + row * channels + channel, quads);
+        read_channels(value, OPEN(x) + row * channels + channel, quads);
         WIDTH {
             const real d = value[e] - shift[e];
             sums[e] += d;
@@ -160,7 +160,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(CONST_TENSOR(x), TENSOR_OF(cons
     EACH_ROW {
         const long at = row * channels + channel;
         real value[WIDE];
-        read_wide(value, OPEN(x) + at, quads);
+        read_channels(value, OPEN(x) + at, quads);
         WIDTH value[e] = activated((value[e] - middle[e]) * factor[e] + level[e] SCALARS(PASS_SCALAR));
         write_wide(OPEN(y) + at, value, quads, accumulate_y);
     }
@@ -197,8 +197,8 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR
         EACH_ROW {
             const long at = row * channels + channel;
             real value[WIDE], gradient[WIDE];
-            read_wide(value, OPEN(x) + at, quads);
-            read_wide(gradient, OPEN(dy) + at, quads);
+            read_channels(value, OPEN(x) + at, quads);
+            read_channels(gradient, OPEN(dy) + at, quads);
             WIDTH {
                 NAME_VECTORS
                 const real flowing = FLOWING(gradient[e], value[e]);
@@ -247,8 +247,8 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
     EACH_ROW {
         const long at = row * channels + channel;
         real value[WIDE], gradient[WIDE];
-        read_wide(value, OPEN(x) + at, quads);
-        read_wide(gradient, OPEN(dy) + at, quads);
+        read_channels(value, OPEN(x) + at, quads);
+        read_channels(gradient, OPEN(dy) + at, quads);
         WIDTH {
             NAME_VECTORS
             const real flowing = FLOWING(gradient[e], value[e]);

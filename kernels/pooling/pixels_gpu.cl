@@ -10,7 +10,7 @@
 // MAKES     which of the kernels
 
 #include "common/divide.cl"
-#include "common/wide.cl"
+#include "common/channels.cl"
 #include "pooling/operators.cl"
 #include "pooling/windows.cl"
 
@@ -71,7 +71,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_pixels_forwa
         for (int q = 0; q < KW; q++) {
             if (q0 + q < 0 || q0 + q >= iw) continue;
             real value[WIDE];
-            read_wide(value, from + (long)(q0 + q) * channels, quads);
+            read_channels(value, from + (long)(q0 + q) * channels, quads);
             WIDTH {
 #ifdef ARGMAX
                 chosen[e] = value[e] > result[e] ? r * KW + q : chosen[e];
@@ -119,7 +119,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_pixels_backw
         for (int v = FIRST_OF(column, pw, KW, SW); v < ow && v * SW - pw <= column; v++) {
             const long window = ((long)u * ow + v) * channels;
             real gradient[WIDE];
-            read_wide(gradient, gradients + window, quads);
+            read_channels(gradient, gradients + window, quads);
 #ifdef ARGMAX
             const int tap = (row - u * SH + ph) * KW + column - v * SW + pw;
             WIDTH sum[e] += places[window + e] == tap ? gradient[e] : 0;

@@ -13,7 +13,7 @@
 // MAKES  0 to 4: which of the kernels
 #include "common/divide.cl"
 #include "common/epilogue.cl"
-#include "common/wide.cl"
+#include "common/channels.cl"
 #include "conv/grid.cl"
 
 #ifndef MAKES
@@ -102,7 +102,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels(
         UNROLLED for (int s = 0; s < SPAN; s++) {
             const int q = q0 + s * APART;
             WIDTH values[s][e] = 0;
-            if (q >= 0 && q < iw) read_wide(values[s], xs + ((long)r * iw + q) * channels, quads);
+            if (q >= 0 && q < iw) read_channels(values[s], xs + ((long)r * iw + q) * channels, quads);
         }
         UNROLLED for (int j = 0; j < KW; j++) {
             real weight[WIDE];
@@ -136,7 +136,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels_
             const int v = q - grid.begin_w - j * DW;
             if (v < 0 || v % SW || v / SW >= ow) continue;
             real value[WIDE];
-            read_wide(value, gradients + ((long)(u / SH) * ow + v / SW) * channels, quads);
+            read_channels(value, gradients + ((long)(u / SH) * ow + v / SW) * channels, quads);
             real weight[WIDE];
             read_weights(weight, OPEN(weights) + (i * KW + j) * channels + channel);
             WIDTH sum[e] = fma(value[e], weight[e], sum[e]);
@@ -165,7 +165,8 @@ kernel __attribute__((reqd_work_group_size(COLUMNS, LANES, 1))) void depthwise_p
         real gradients[STRIP][WIDE];
         UNROLLED for (int t = 0; t < STRIP; t++) {
             WIDTH gradients[t][e] = 0;
-            if (v + t < ow) read_wide(gradients[t], OPEN(dy) + ((ulong)line * ow + v + t) * channels + channel, quads);
+            if (v + t < ow)
+                read_channels(gradients[t], OPEN(dy) + ((ulong)line * ow + v + t) * channels + channel, quads);
         }
         UNROLLED for (int i = 0; i < TAP_ROWS; i++) {
             const int r = r0 + (tap_row + i) * DH;
@@ -174,7 +175,7 @@ kernel __attribute__((reqd_work_group_size(COLUMNS, LANES, 1))) void depthwise_p
             UNROLLED for (int s = 0; s < SPAN; s++) {
                 const int q = q0 + s * APART;
                 WIDTH values[s][e] = 0;
-                if (q >= 0 && q < iw) read_wide(values[s], xs + ((long)r * iw + q) * channels, quads);
+                if (q >= 0 && q < iw) read_channels(values[s], xs + ((long)r * iw + q) * channels, quads);
             }
             UNROLLED for (int j = 0; j < KW; j++) {
                 UNROLLED for (int t = 0; t < STRIP; t++) {
