@@ -1,4 +1,4 @@
-"""Products of batches of matrices."""
+"""Products of matrices: of batches, and of rows with weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.shapes import transposed
+from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.matmul import MatMulProblem
 
 # what becomes of a product x0, with a term x1; the order of both summands decides how they are rounded
@@ -30,3 +31,9 @@ def batch_product(
         a, transposed_a = transposed(build, a, (0, 2, 1)), False
     problem = MatMulProblem(math.prod(outer), rows, inner, columns, transposed_a, transposed_b, dtype=a.dtype)
     return build.reshape(build.add(problem, a, b)[0], (*outer, rows, columns))
+
+
+def dense(build: Build, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+    """Return x w^T + b of rows x (rows, inputs) and weights w (outputs, inputs)."""
+    problem = DenseProblem("forward", *x.shape, w.shape[0], bias=b is not None, dtype=x.dtype)
+    return build.add(problem, x, w, *((b,) if b is not None else ()))[0]

@@ -67,3 +67,97 @@ kernel void topk_ranks(PARAMETERS) {
     if (rank >= k) return;
     PUT((o * k + rank) * inner + i, value, e)
 }
+
+// The order as numbers: the first element has the least key. NaN has 0.
+#if STORAGE == 64
+typedef ulong key_type;
+#define AS_KEY as_ulong
+#define KEY_BITS 64
+#else
+typedef uint key_type;
+#define AS_KEY as_uint
+#define KEY_BITS 32
+#endif
+#define DIGIT_BITS 8
+#define DIGITS (1 << DIGIT_BITS)
+#ifndef GROUP
+#define GROUP 64
+#endif
+
+key_type key_of(const real value) {
+    if (isnan(value)) return 0;
+    const key_type bits = AS_KEY(value == 0 ? (real)0 : value), sign = (key_type)1 << (KEY_BITS - 1);
+    const key_type rising = bits & sign ? ~bits : bits | sign;
+    return SMALLEST ? rising : ~rising;
+}
+
+// A work-group per line: finds the key of the k-th element digit by digit, collects the k elements and orders them.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void topk_selects(PARAMETERS, TENSOR_OF(uint, chosen)) {
+    local uint counts[DIGITS], less[GROUP], equal[GROUP];
+    local key_type prefix_of;
+    local uint left_of;
+    const uint lane = get_local_id(0);
+    const ulong line = get_group_id(0), i = line % inner, o = line / inner, begin = o * extent * inner + i;
+    global const stored *xs = OPEN(x);
+    global stored *ys = OPEN(y);
+    global int *indices = OPEN(index);
+    global uint *found = OPEN(chosen) + line * k;
+    if (lane == 0) {
+        prefix_of = 0;
+        left_of = (uint)k;
+    }
+    for (int shift = KEY_BITS - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+        for (uint d = lane; d < DIGITS; d += GROUP) counts[d] = 0;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const key_type prefix = prefix_of;
+        for (ulong e = lane; e < extent; e += GROUP) {
+            const key_type key = key_of(LOAD(xs, begin + e * inner));
+            if ((key >> shift >> DIGIT_BITS) == (prefix >> shift >> DIGIT_BITS))  // a shift by all bits is none
+                atomic_inc(&counts[(uint)(key >> shift) & (DIGITS - 1)]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane == 0) {
+            uint digit = 0, before = 0;
+            while (before + counts[digit] < left_of) before += counts[digit++];
+            left_of -= before;
+            prefix_of = prefix | ((key_type)digit << shift);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    const key_type last_key = prefix_of;
+    const uint equals = left_of;  // of the last key, so many are among the k
+    const ulong part = (extent + GROUP - 1) / GROUP, from = min(extent, lane * part), to = min(extent, from + part);
+    uint own_less = 0, own_equal = 0;
+    for (ulong e = from; e < to; e++) {
+        const key_type key = key_of(LOAD(xs, begin + e * inner));
+        own_less += key < last_key;
+        own_equal += key == last_key;
+    }
+    less[lane] = own_less;
+    equal[lane] = own_equal;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    uint place = 0, number = 0, all = 0;
+    for (uint other = 0; other < GROUP; other++) {
+        place += other < lane ? less[other] : 0;
+        number += other < lane ? equal[other] : 0;
+        all += equal[other];
+    }
+    const uint skipped = LAST ? all - equals : 0;
+    uint taken = number < skipped ? 0 : min(number - skipped, equals);  // of the last key, before this part
+    place += taken;
+    for (ulong e = from; e < to; e++) {
+        const key_type key = key_of(LOAD(xs, begin + e * inner));
+        const int is_equal = key == last_key, counts_in = is_equal && number >= skipped && number - skipped < equals;
+        if (key < last_key || counts_in) found[place++] = (uint)e;
+        number += is_equal;
+    }
+    barrier(CLK_GLOBAL_MEM_FENCE);
+    for (uint j = lane; j < k; j += GROUP) {
+        const uint e = found[j];
+        const real value = LOAD(xs, begin + e * inner);
+        uint rank = 0;
+        for (uint other = 0; other < k; other++)
+            rank += comes_before(LOAD(xs, begin + found[other] * inner), found[other], value, e);
+        PUT((o * k + rank) * inner + i, value, e)
+    }
+}

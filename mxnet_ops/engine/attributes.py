@@ -58,6 +58,10 @@ class Attributes:
         except (ValueError, SyntaxError):
             raise self.error(name, repr(text), expected) from None
 
+    def is_none(self, name: str) -> bool:
+        """Return whether an attribute is written as None, which most readers take for one that is not given."""
+        return self._left.get(name) == "None"
+
     def text(self, name: str, default: str | None = None) -> str:
         """Read a text; without a default it has to be given."""
         text = self._take(name)

@@ -72,6 +72,8 @@ class Operator:
     is_view: ClassVar[bool] = False
     # whether its output is its first input in another shape
     is_copy: ClassVar[bool] = False
+    # whether its outputs have a type of their own, and not that of its first input
+    casts: ClassVar[bool] = False
     # whether it is a region, which runs as one graph instead of call by call
     is_region: ClassVar[bool] = False
 
@@ -94,6 +96,11 @@ class Operator:
     def open_sizes(self) -> int:
         """How many sizes of a constant follow from what reads it."""
         return 0
+
+    @property
+    def stated_dtype(self) -> str:
+        """The type that the attributes of a constant say."""
+        return "float32"
 
     def of_size(self, size: int) -> Operator:
         """Return the operator whose open sizes are this one."""

@@ -19,6 +19,8 @@ SAME_SHAPE = {
     *("_plus", "_Plus", "_add", "_minus", "_Minus", "_sub", "_mul", "_Mul", "_div", "_Div"),
     *("_Maximum", "_Minimum", "_Power", "_Hypot", "ElementWiseSum", "_sum"),
 }
+# operators whose first input tells the sizes of all others, and of their outputs
+TELLING = ("RNN", "Embedding")
 JOINING = ("Concat", "concat")  # sizes of the other axes follow from any input
 
 
@@ -30,10 +32,15 @@ def unsized_nodes(nodes: Sequence[Mapping[str, Any]]) -> set[int]:
             if node["op"] != "null" and _lacks_sizes(node.get("attrs", {})):
                 found.add(number)
             continue
-        unsized = [entry[0] in found for entry in node["inputs"]]
+        unsized = [entry[0] in found for entry in node["inputs"][: 1 if _tells(node) else None]]
         if all(unsized) or (any(unsized) and not (shares_shape(node) or node["op"] in JOINING)):
             found.add(number)
     return found
+
+
+def _tells(node: Mapping[str, Any]) -> bool:
+    """Return whether a node's first input tells the sizes of all others."""
+    return node["op"] in TELLING or node.get("attrs", {}).get("function") in TELLING
 
 
 def shares_shape(node: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from clgraft.mxnet_ops.engine.operator import FAMILIES
 from clgraft.mxnet_ops.swap.attributes import Kept
-from clgraft.mxnet_ops.swap.table import REAL_ONLY, is_typeless, plain_name
+from clgraft.mxnet_ops.swap.table import is_real, is_typeless, plain_name
 
 FLOATS = ("float32", "float16", "float64")
 DENSE = ("0", "-1", None)
@@ -52,6 +52,8 @@ class Dtypes:
         self._found: dict[Entry, str] = {}  # dtypes that the graph alone tells
         self._parent: dict[Entry, Entry] = {}
         self._reals: set[Entry] = set()
+        self._certain: dict[Entry, str] = {}  # those that it tells whatever open variables are
+        self._idle_casts: set[int] = set()  # casts to the type that there is
         self._others: list[int] = []  # operators of MXNet's own whose output may have a dtype other than their input's
         self._infer(symbol, dict(given or {}))
         for number, node in enumerate(nodes):
@@ -61,7 +63,7 @@ class Dtypes:
         self._reals = {self._root(entry) for entry in self._reals}
         while self._follow_others():
             pass
-        self._casts = any(node["op"] in CASTS for node in nodes)
+        self._casts = any(node["op"] in CASTS and number not in self._idle_casts for number, node in enumerate(nodes))
 
     def expect_reals(self, number: int) -> None:
         """Raise `Kept` if the inputs of a node are other than dense arrays of real numbers."""
@@ -113,7 +115,7 @@ class Dtypes:
         attributes = node.get("attrs", {})
         if name == "null":
             return
-        if name in REAL_ONLY or (name == "Custom" and attributes.get("op_type") in FAMILIES):
+        if is_real(name) or (name == "Custom" and attributes.get("op_type") in FAMILIES):
             self._reals.update(inputs[:1] if name in FIRST_ALONE else inputs)
             self._reals.update((number, place) for place in range(_outputs_read(self._nodes, number)))
         elif is_typeless(name):
@@ -123,11 +125,20 @@ class Dtypes:
                 self._join(output, entry)
         elif name in PASSING:
             self._join(output, inputs[0])
+        elif name in CASTS and self._is_idle(number, inputs):
+            self._idle_casts.add(number)
+            for place, entry in enumerate(inputs):
+                self._join((number, place), entry)
         else:
             self._others.append(number)
             for place, dtype in enumerate(_made_of("int32", node["op"], _key(attributes), len(inputs))):
                 if dtype in FLOATS:
                     self._reals.add((number, place))
+
+    def _is_idle(self, number: int, inputs: Sequence[Entry]) -> bool:
+        """Return whether a cast makes the type that its inputs are known to have."""
+        found = [self._certain.get(entry) for entry in (*inputs, *((number, place) for place in range(len(inputs))))]
+        return None not in found and len(set(found)) == 1
 
     def _follow_others(self) -> bool:
         """Take what operators of MXNet's own make of real numbers for what it is, and return whether that was news."""
@@ -149,6 +160,8 @@ class Dtypes:
         names = symbol.list_inputs()
         known = {name: np.dtype(dtype) for name, dtype in given.items() if name in names and dtype is not None}
         open_ = [name for name in names if "__dtype__" not in declared.get(name, {}) and name not in known]
+        if any(node["op"] in CASTS for node in self._nodes):
+            self._certain = self._certain_of(internals, known, open_)
         try:
             _, found, _ = internals.infer_type_partial(**known, **dict.fromkeys(open_, np.float32))
         except mx.MXNetError:
@@ -162,6 +175,26 @@ class Dtypes:
             places.setdefault(name, []).append(dtype)
         for number, node in enumerate(self._nodes):
             self._take(number, node, places, set(open_))
+
+    def _certain_of(self, internals: mx.sym.Symbol, known: Mapping[str, Any], open_: Sequence[str]) -> dict[Entry, str]:
+        """Return the dtypes of values that are the same for single and for half precision of the open variables."""
+        made = []
+        for dtype in (np.float32, np.float16):
+            try:
+                made.append(internals.infer_type_partial(**known, **dict.fromkeys(open_, dtype))[1] or ())
+            except mx.MXNetError:
+                return {}
+        numbers = {str(node["name"]): number for number, node in enumerate(self._nodes)}
+        found = {}
+        for name, *dtypes in zip(internals.list_outputs(), *made):
+            if None in dtypes or np.dtype(dtypes[0]) != np.dtype(dtypes[1]):
+                continue
+            owner, _, output = name.rpartition("_output")
+            place = int(output) if output.isdigit() else 0
+            number = numbers.get(owner if owner else name)
+            if number is not None:
+                found[number, place] = np.dtype(dtypes[0]).name
+        return found
 
     def _take(self, number: int, node: Mapping[str, Any], places: Mapping[str, Sequence[Any]], open_: set[str]) -> None:
         name = str(node["name"])

@@ -212,7 +212,11 @@ class _Forming:
             around = [entry[0] for entry in self.nodes[number]["inputs"] if entry[0] in self.open]
             if number in self.open:
                 around += self.readers[number]
-            tells = number in self.open or operator.inferred == operator.arguments
+            tells = number in self.open or all(
+                name in operator.inferred
+                for name, entry in zip(operator.arguments, self.nodes[number]["inputs"])
+                if entry[0] in self.open
+            )
             if index is None or not tells or operator.open_sizes > 1:
                 return True
             if any(group_of.get(other) != index for other in around):

@@ -25,6 +25,8 @@ LAYERS = {
     *("SequenceMask", "SequenceLast", "SequenceReverse"),
     *("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "SVMOutput"),
 }
+# joins the parameters of a recurrent layer, whose number it is told by that layer
+FLAT_PARAMETERS = "_rnn_param_concat"
 MOST_AXES = 5
 Node = Mapping[str, Any]
 
@@ -41,6 +43,8 @@ def passing_back(nodes: Sequence[Node], sized: Collection[str] = ()) -> set[int]
         roots.append(_roots(node, number, roots))
         sources = [entry[0] for entry in node["inputs"]]
         name = plain_name(node["op"])
+        if node["op"] == FLAT_PARAMETERS:
+            found |= _undeclared(nodes, number)
         for place, source in enumerate(sources):
             if name in LAYERS and place:
                 _follow(nodes, source, frozenset(), found)
@@ -80,6 +84,16 @@ def _follow(
     if any(leads):
         found.add(number)
     return any(leads)
+
+
+def _undeclared(nodes: Sequence[Node], number: int) -> set[int]:
+    """Return an operator and those before it, as far as they lead to variables of unknown shape."""
+    node, found = nodes[number], set()
+    if node["op"] == "null":
+        return set() if _is_declared(node) else {number}
+    for entry in node["inputs"]:
+        found |= _undeclared(nodes, entry[0])
+    return found | {number} if found else found
 
 
 def _declared(node: Node) -> Node:

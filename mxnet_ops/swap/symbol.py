@@ -16,7 +16,7 @@ from clgraft.mxnet_ops.engine.operator import FAMILIES, find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
-from clgraft.mxnet_ops.operators.inner import INNER
+from clgraft.mxnet_ops.operators.inner import INNER, Inner
 from clgraft.mxnet_ops.swap.amp import type_of_casts
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
 from clgraft.mxnet_ops.swap.frozen import (
@@ -30,7 +30,7 @@ from clgraft.mxnet_ops.swap.regions import LENT, NO_REGION, OPEN, REGION, Loan, 
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
 from clgraft.mxnet_ops.swap.shapes import passing_back
-from clgraft.mxnet_ops.swap.table import Kept, Node, translate, translate_inner
+from clgraft.mxnet_ops.swap.table import Kept, Node, plain_name, translate, translate_inner
 
 OPEN_SIZES = "the sizes of its inputs follow from operators after it"
 
@@ -166,12 +166,15 @@ def swap_known(
                 op_type, translated = translate(seen, _weight_shape(node["op"], sources))
                 kept = OPEN_SIZES if reads_open else ""
             except Kept as reason:
-                if not regions or number in shown or seen.operator not in INNER:
+                if not regions or number in shown or plain_name(seen.operator) not in INNER:
                     raise
                 if number not in unsized and any(entry[0] in unsized for entry in node["inputs"]):
                     raise Kept(OPEN_SIZES) from None
                 kept = NO_REGION if "no grafted operator" in str(reason) else str(reason)
                 op_type, translated = translate_inner(seen)
+                inner = find_operator(op_type, translated)
+                if isinstance(inner, Inner) and inner.outside:
+                    raise Kept(inner.outside) from None
                 dtypes.expect_one_dtype(number)
             _expect_inputs(op_type, translated, len(sources))
             _expect_outputs(op_type, translated, used.get(number, 0))

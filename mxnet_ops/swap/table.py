@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.operator import find_operator
-from clgraft.mxnet_ops.operators.inner import Inner
+from clgraft.mxnet_ops.operators.inner import INNER, Inner
 from clgraft.mxnet_ops.swap.attributes import READERS, TYPELESS, Kept, Translated, plain
 
 
@@ -95,6 +95,15 @@ ALIASES = {
     "sum_axis": "sum",
     "max_axis": "max",
     "min_axis": "min",
+    "_rnn_param_concat": "Concat",
+    "identity": "_copy",
+    "stop_gradient": "BlockGrad",
+    "flatten": "Flatten",
+    "reshape": "Reshape",
+    "cast": "Cast",
+    "flip": "reverse",
+    "broadcast_axes": "broadcast_axis",
+    "_zeros_without_dtype": "_zeros",
 }
 # operators that MXNet has for real numbers alone; none of the others says what its inputs are
 REAL_ONLY = {"Convolution", *SAME, *READERS}
@@ -159,8 +168,11 @@ def translate_inner(node: Node) -> Translated:
     Kept
         With the reason, if its attributes are others than it takes.
     """
-    given = {name: text for name, text in node.attributes.items() if not name.startswith("__")}
-    found = Inner.op_type, {"function": node.operator, **given}
+    name = plain_name(node.operator)
+    if name not in INNER:
+        raise Kept("no operator of clgraft computes it")
+    given = {key: text for key, text in node.attributes.items() if not key.startswith("__")}
+    found = Inner.op_type, {"function": name, **given}
     try:
         find_operator(*found)
     except ProblemError as error:
@@ -172,6 +184,12 @@ def is_translatable(operator: str) -> bool:
     """Return whether some clgraft operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
     return name in REAL_ONLY or is_typeless(name)
+
+
+def is_real(operator: str) -> bool:
+    """Return whether MXNet computes an operator of real numbers alone."""
+    name = plain_name(operator)
+    return name in REAL_ONLY or (name in INNER and INNER[name].real)
 
 
 def plain_name(operator: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Callable, Union
+from typing import Callable
 
 import numpy as np
 
@@ -24,22 +24,23 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, find_operator
+from clgraft.mxnet_ops.operators.inner import INNER
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.swap.attributes import Kept
-from clgraft.mxnet_ops.swap.table import Node, plain_name, translate
-from clgraft.mxnet_ops.symbols.moving import MOVING, Moving
+from clgraft.mxnet_ops.swap.table import Node, is_translatable, plain_name, translate, translate_inner
 from clgraft.mxnet_ops.symbols.params import BFLOAT16, DTYPES, write_params
 from clgraft.mxnet_ops.symbols.symbol import Entry, SymbolGraph, SymbolNode
 
 # operators that end a net with a loss: inference does not read their second input
 LOSSES = ("ocl_softmax_output", "ocl_regression_output")
 FACTORS = ("__lr_mult__", "__wd_mult__")  # attributes of variables
+# operators that are their first input, but for their gradients and for what they tell shapes
+SAME_IN_INFERENCE = ("make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
 REAL = ("float16", "float32", "float64")  # from narrow to wide
+MOST_CONSTANTS = 1000  # of a symbol
 MOST_CONSTANT_BYTES = 2**30  # of all constants that a symbol makes
 CODES_AS_TEXT = {str(code) for code in DTYPES}  # of types, as attributes have them
 FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError, RecursionError)
-
-Does = Union[Operator, Moving]
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,9 @@ class SymbolNet:
 
     # what the symbol says
 
-    def _resolved(self) -> dict[int, Does]:
+    def _resolved(self) -> dict[int, Operator]:
         """Return what computes each operator of the symbol."""
-        found: dict[int, Does] = {}
+        found: dict[int, Operator] = {}
         refused = []
         for number, node in enumerate(self._symbol.nodes):
             if node.is_variable:
@@ -173,22 +174,23 @@ class SymbolNet:
             raise UnsupportedOperators(self.kind, refused)
         return found
 
-    def _resolve(self, node: SymbolNode) -> Does:
+    def _resolve(self, node: SymbolNode) -> Operator:
         name = plain_name(node.operator)
         attributes = {key: text for key, text in node.attributes.items() if not key.startswith("__")}
-        if name in MOVING:
-            return MOVING[name](Attributes(node.operator, attributes))
+        if name in SAME_IN_INFERENCE:
+            return find_operator(*translate_inner(Node(node.name, "_copy", {})))
         if name == "Custom":
             op_type = attributes.pop("op_type", "")
             if not op_type.startswith("ocl_"):
                 raise Kept(f"an operator of the user's own, {op_type!r}")
             return _expect_build(find_operator(op_type, attributes))
-        weight = self._weight(node)
+        own = Node(node.name, name, attributes)
         try:
-            return _expect_build(find_operator(*translate(Node(node.name, name, attributes), weight)))
-        except Kept as reason:
-            text = str(reason)
-            raise Kept("no operator of clgraft computes it" if "no grafted" in text else text) from None
+            return _expect_build(find_operator(*translate(own, self._weight(node))))
+        except Kept:
+            if name not in INNER and is_translatable(name):
+                raise
+        return _expect_build(find_operator(*translate_inner(own)))
 
     def _weight(self, node: SymbolNode) -> tuple[int, ...] | None:
         """Return the shape of an operator's second input, if that is a parameter."""
@@ -202,7 +204,7 @@ class SymbolNet:
         read: dict[int, list[bool]] = {}
         for number, node in enumerate(self._symbol.nodes):
             does = self._does.get(number)
-            labels = _label_places(does) if isinstance(does, Operator) else ()
+            labels = () if does is None else _label_places(does)
             for place, (source, _) in enumerate(node.inputs):
                 read.setdefault(source, []).append(place in labels)
         heads = {number for number, _ in self._symbol.heads}
@@ -232,10 +234,6 @@ class SymbolNet:
                 found[number] = Given(node.name, inside, is_input, dtype, number in states)
         for number, does in self._does.items():
             node = self._symbol.nodes[number]
-            if isinstance(does, Moving):
-                sources = [node.inputs[place][0] for place in does.learned if place < len(node.inputs)]
-                missing.update({found[one].name: str(node) for one in sources if one in found and found[one].is_input})
-                continue
             names, learned = (*does.arguments, *does.auxiliary), {*does.parameters, *does.auxiliary}
             for name, (source, _) in zip(names, node.inputs):
                 if name in learned and source in found and found[source].is_input:
@@ -309,7 +307,7 @@ class _Lowering:
     def __init__(
         self,
         symbol: SymbolGraph,
-        does: Mapping[int, Does],
+        does: Mapping[int, Operator],
         given: Mapping[int, Given],
         labels: Collection[int],
         training: bool,
@@ -390,11 +388,10 @@ class _Lowering:
         does = self._does[number]
         values = [None if entry[0] in self._labels else self._value(entry, str(node)) for entry in node.inputs]
         try:
-            if isinstance(does, Moving):
-                found = does.build(self._build, [value for value in values if value is not None])
-            else:
-                names = (*does.arguments, *does.auxiliary)[len(values) :]
-                found = self._built(does, [*values, *(self._states[f"{node.name}_{name}"] for name in names)])
+            if node.operator in SAME_IN_INFERENCE:
+                values = values[:1]
+            names = (*does.arguments, *does.auxiliary)[len(values) :]
+            found = self._built(does, [*values, *(self._states[f"{node.name}_{name}"] for name in names)])
             self._expect_room()
             return found
         except ModelError:
@@ -425,6 +422,11 @@ class _Lowering:
             if value is not None and value.shape != tuple(shape):
                 raise operator.error(name, f"of shape {value.shape}", f"shape {tuple(shape)}")
         known = [value for value in values if value is not None]
+        if not known:
+            constant = operator.as_constant(tuple(inferred[1][0]), operator.stated_dtype)
+            return [constant.build(self._build)]
+        if operator.is_copy:
+            return [self._build.reshape(known[0], tuple(inferred[1][0]))]
         widest = max((value.dtype for value in known), key=REAL.index)
         first = known[0].dtype
         arguments = [
@@ -434,10 +436,9 @@ class _Lowering:
         keys = [self._key() for _ in operator.draws]
         made = operator.build(self._build, *arguments, *keys)
         outputs = made if isinstance(made, tuple) else (made,)
-        return [
-            self._build.reshape(self._build.cast(output, first), tuple(shape))
-            for output, shape in zip(outputs, inferred[1])
-        ]
+        if not operator.casts:
+            outputs = tuple(self._build.cast(output, first) for output in outputs)
+        return [self._build.reshape(output, tuple(shape)) for output, shape in zip(outputs, inferred[1])]
 
     def _key(self) -> Tensor:
         """Return the key of an operator's random numbers, which differ from step to step in training."""
@@ -462,6 +463,8 @@ class _Lowering:
     def _expect_room(self) -> None:
         """Refuse constants that take too much memory."""
         constants = self._build.constants
+        if len(constants) > MOST_CONSTANTS:
+            raise ModelError(f"[mxnet] got {len(constants)} constants, expected at most {MOST_CONSTANTS} in a symbol")
         if len(constants) > self._made:
             self._made = len(constants)
             self._nbytes = sum(array.nbytes for array in constants.values())

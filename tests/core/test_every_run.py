@@ -25,7 +25,8 @@ POISON = "conv backward_filter n2 ic128 ih32 iw32 oc128 kh3 kw3 ph1 pw1"
 KINDS_WITH_KERNELS_FOR_GPUS = ("conv", "dense", "batchnorm")
 KINDS_OF_GENERATED_KERNELS = (
     *("batchnorm", "cast", "crossentropy", "cumulative", "dropout", "gather", "gridsample", "interpolate", "lrn"),
-    *("matmul", "nms", "pointwise", "pool", "resample", "roialign", "scatter", "softmax", "topk", "update"),
+    *("matmul", "nms", "pointwise", "pool", "resample", "roialign", "scatter", "softmax", "suppress"),
+    *("topk", "update"),
 )
 NAMED = {f"{name}-{label}": text for name in SETS for label, text in problem_lines(name).items()}
 

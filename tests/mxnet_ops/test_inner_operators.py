@@ -12,16 +12,36 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from clgraft.mxnet_ops.operators.inner import INNER, reshaped
+from clgraft.mxnet_ops.operators.inner import INNER
+from clgraft.mxnet_ops.operators.inner_shapes import reshaped
 from tests.mxnet_ops.operator_checks import assert_close, compare, random
 
 sym = mx.sym
+COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal")
 SHAPE = (2, 6, 3, 4)
 
 
 def real(x):
     """Return an operator that takes real numbers alone, so that what is around it is known to be real."""
     return sym.Activation(x, act_type="tanh")
+
+
+def rows(x, columns, count=-1):
+    """Return positive numbers as rows of boxes by their middle, of one image each."""
+    return sym.Reshape(sym.sigmoid(x), shape=(0, count, columns))
+
+
+def part(x, begin, shape):
+    """Return some of the numbers, as a parameter."""
+    flat = sym.Reshape(x, shape=(-1,))
+    return sym.Reshape(sym.slice_axis(flat, axis=0, begin=begin, end=begin + int(np.prod(shape))), shape=shape)
+
+
+def recurrent(x, mode, count, **keys):
+    states = [part(x, 3 * i, (1 + keys.get("bidirectional", 0), 6, 2)) for i in range(1 + (mode == "lstm"))]
+    names = dict(zip(("state", "state_cell"), states))
+    data = sym.Reshape(x, shape=(0, 0, -1))
+    return sym.RNN(data, parameters=part(x, 0, (count,)), mode=mode, state_size=2, num_layers=1, **names, **keys)
 
 
 # what stands between two operators of a region, by the name of the operator that it is about
@@ -78,6 +98,50 @@ BETWEEN = {
         lambda x: sym.where(x > 0, x * 2, sym.relu(x)),
         lambda x: sym.where(sym.sum(x, axis=(1, 2, 3)) > 0, x, -x),
     ],
+    "_full": [lambda x: sym.broadcast_mul(x, sym.full(shape=(1, 6, 1, 1), val=2.5))],
+    "reverse": [lambda x: sym.reverse(x, axis=(1, 3))],
+    "dot": [
+        lambda x: sym.dot(sym.Reshape(x, shape=(-3, -3)), sym.Reshape(real(x), shape=(-3, -3)), transpose_b=True),
+        lambda x: sym.dot(*[sym.Reshape(x, shape=(12, 12))] * 2, transpose_a=True, transpose_b=True),
+    ],
+    "take": [lambda x: sym.take(x, 1.3 + sym.abs(sym.mean(x, axis=(0, 1, 2))), axis=1)],
+    "Embedding": [
+        lambda x: sym.Embedding(
+            sym.BlockGrad(9 * sym.abs(x)), sym.Reshape(real(x), shape=(-1, 4)), input_dim=36, output_dim=4, name="e"
+        )
+    ],
+    "topk": [
+        lambda x: sym.topk(x, k=2, axis=1, ret_typ="value"),
+        lambda x: sym.topk(x, k=5, axis=None, ret_typ="mask") * x,
+        lambda x: sym.topk(x, k=2, ret_typ="value", is_ascend=True),
+    ],
+    "Cast": [lambda x: sym.Cast(x, dtype="float32")],
+    "amp_cast": [lambda x: sym.amp_cast(x, dtype="float32")],
+    "amp_multicast": [lambda x: sym.elemwise_add(*sym.amp_multicast(x, real(x), num_outputs=2))],
+    "floor": [lambda x: sym.floor(3 * x) + x],
+    "ceil": [lambda x: sym.ceil(3 * x) + x],
+    "rint": [lambda x: sym.rint(3 * x) + x],
+    "round": [lambda x: sym.round(3 * x) + x],
+    "trunc": [lambda x: sym.trunc(3 * x) + x],
+    "fix": [lambda x: sym.fix(3 * x) + x],
+    "RNN": [
+        lambda x: recurrent(x, "lstm", 128),
+        lambda x: recurrent(x, "gru", 96, state_outputs=True)[0],
+        lambda x: sym.broadcast_add(*[recurrent(x, "rnn_tanh", 64, state_outputs=True, bidirectional=1)[0]] * 2),
+        lambda x: recurrent(x, "rnn_relu", 32),
+    ],
+    "_contrib_box_nms": [
+        lambda x: sym.contrib.box_nms(rows(x, 6), overlap_thresh=0.3, in_format="center", out_format="center"),
+        lambda x: sym.contrib.box_nms(rows(x, 6), topk=7, valid_thresh=0.4, in_format="center", out_format="center"),
+    ],
+    "_contrib_box_decode": [lambda x: sym.contrib.box_decode(rows(x, 4), rows(real(x), 4), 0.1, 0.1, 0.2, 0.2)],
+    **{f"_{n}": [lambda x, n=n: getattr(sym._internal, f"_{n}")(sym.relu(x), sym.relu(-x)) + x] for n in COMPARISONS},
+    **{
+        f"broadcast_{n}": [
+            lambda x, n=n: getattr(sym, f"broadcast_{n}")(sym.relu(x), sym.max(-x, axis=1, keepdims=True)) + x
+        ]
+        for n in COMPARISONS
+    },
     "_equal_scalar": [lambda x: (sym.relu(x) == 0) * x],
     "_not_equal_scalar": [lambda x: (sym.relu(x) != 0) * x],
     "_greater_scalar": [lambda x: (x > 0.25) * x],
@@ -85,11 +149,13 @@ BETWEEN = {
     "_lesser_scalar": [lambda x: (x < 0.25) * x],
     "_lesser_equal_scalar": [lambda x: (x <= 0.25) * x],
 }
+DECLARED = ("Cast", "amp_cast", "amp_multicast")  # operators that are served where the type is known
+OUTSIDE = ("_contrib_ROIAlign", "_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution")
 CASES = [(name, number) for name, made in BETWEEN.items() for number in range(len(made))]
 
 
-def around(between) -> mx.sym.Symbol:
-    return sym.Activation(between(real(sym.var("data"))), act_type="softrelu", name="last")
+def around(between, **declared) -> mx.sym.Symbol:
+    return sym.Activation(between(real(sym.var("data", **declared))), act_type="softrelu", name="last")
 
 
 def regions_of(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[list[str]], list[str]]:
@@ -101,12 +167,12 @@ def regions_of(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[list[str]], l
 
 
 def test_every_operator_is_tried():
-    assert set(BETWEEN) == set(INNER)
+    assert {*BETWEEN, *OUTSIDE} == set(INNER)
 
 
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_an_operator_in_a_region(name, number, rng):
-    native = around(BETWEEN[name][number])
+    native = around(BETWEEN[name][number], **({"dtype": "float32"} if name in DECLARED else {}))
     assert f'"{name}"' in native.tojson()
     swapped, regions, kept = regions_of(native)
     assert len(regions) == 1 and not kept

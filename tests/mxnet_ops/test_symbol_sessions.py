@@ -106,6 +106,90 @@ def test_swapped_symbols_run_as_well(tmp_path) -> None:
         assert np.abs(found - expected).max() <= DEPTH_ROUNDING * np.abs(expected).max()
 
 
+V = mx.sym.var
+MODES = [
+    ("lstm", 1, False),
+    ("lstm", 2, True),
+    ("gru", 2, False),
+    ("gru", 1, True),
+    ("rnn_tanh", 2, True),
+    ("rnn_relu", 1, False),
+]
+
+
+def layer(mode: str, layers: int, both: bool) -> mx.sym.Symbol:
+    names = {"state_cell": V("c")} if mode == "lstm" else {}
+    keys = {"mode": mode, "num_layers": layers, "bidirectional": both, "state_outputs": True}
+    return mx.sym.RNN(V("x"), V("p"), V("h"), **names, state_size=5, **keys, name="o")
+
+
+BOXES = {"x": (2, 40, 6)}
+OPERATORS = {
+    **{f"{mode} {n} {both}": (layer(mode, n, both), {"x": (4, 3, 6)}) for mode, n, both in MODES},
+    "nms": (mx.sym.contrib.box_nms(V("x"), 0.2, name="o"), BOXES),
+    "nms labels": (mx.sym.contrib.box_nms(V("x"), 0.2, 0.3, 9, id_index=0, background_id=1, name="o"), BOXES),
+    "nms all labels": (mx.sym.contrib.box_nms(V("x"), 0.2, id_index=0, force_suppress=True, name="o"), BOXES),
+    "nms center": (mx.sym.contrib.box_nms(V("x"), 0.2, topk=20, in_format="center", name="o"), BOXES),
+    "nms to center": (mx.sym.contrib.box_nms(V("x"), 0.2, out_format="center", name="o"), BOXES),
+    "decode": (
+        mx.sym.contrib.box_decode(V("x"), V("a"), 0.1, 0.1, 0.2, 0.2, clip=0.1, format="corner", name="o"),
+        {"x": (2, 7, 4), "a": (1, 7, 4)},
+    ),
+    **{
+        f"align {keys}": (
+            mx.sym.contrib.ROIAlign(V("x"), V("r"), (3, 2), 0.5, name="o", **keys),
+            {"x": (2, 3, 9, 11), "r": (5, 5)},
+        )
+        for keys in ({}, {"sample_ratio": 2}, {"aligned": True})
+    },
+    "deformable": (
+        mx.sym.contrib.DeformableConvolution(
+            V("x"), V("d"), V("w"), V("b"), kernel=(3, 3), num_filter=4, pad=(1, 1), num_deformable_group=2, name="o"
+        ),
+        {"x": (2, 4, 7, 8), "d": (2, 36, 7, 8)},
+    ),
+    "deformable, strided": (
+        mx.sym.contrib.DeformableConvolution(
+            V("x"), V("d"), V("w"), kernel=(3, 2), num_filter=4, stride=(2, 1), dilate=(1, 2), no_bias=True,
+            num_group=2, name="o"
+        ),
+        {"x": (2, 4, 9, 8), "d": (2, 12, 4, 6)},
+    ),
+    "modulated": (
+        mx.sym.contrib.ModulatedDeformableConvolution(
+            V("x"), V("d"), V("m"), V("w"), V("b"), kernel=(3, 3), num_filter=4, pad=(1, 1), name="o"
+        ),
+        {"x": (2, 4, 7, 8), "d": (2, 18, 7, 8), "m": (2, 9, 7, 8)},
+    ),
+    "topk": (mx.sym.topk(V("x"), axis=1, k=3, ret_typ="both", name="o"), {"x": (2, 1500, 3)}),
+    "places": (mx.sym.topk(V("x"), axis=None, k=4, is_ascend=True, name="o"), {"x": (2, 7, 3)}),
+    "embedding": (mx.sym.Embedding(20 * V("x"), V("w"), input_dim=10, output_dim=3, name="o"), {"x": (2, 7)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_recurrent_and_of_detection_nets(name, tmp_path, rng) -> None:
+    symbol, shapes = OPERATORS[name]
+    inferred, _, _ = symbol.infer_shape(**shapes)
+    arrays = {n: rng.standard_normal(shape).astype("f4") for n, shape in zip(symbol.list_arguments(), inferred)}
+    if name.startswith("nms"):
+        x = rng.uniform(0, 1, BOXES["x"])
+        x[..., 0] = rng.integers(0, 3, x.shape[:2])
+        x[..., 4:] += 0 if "in_format" in str(symbol.attr_dict()) else x[..., 2:4]
+        arrays["x"] = x.astype("f4")
+    elif name.startswith("align"):
+        corner = rng.uniform(-2, 15, (5, 2))
+        number = np.array([[0], [1], [1], [0], [1]])
+        arrays["r"] = np.concatenate([number, corner, corner + rng.uniform(0, 12, (5, 2))], 1).astype("f4")
+    expected = computed(symbol, arrays, {})
+    session = clgraft.load(written(symbol, {k: arrays.get(k, np.zeros(1)) for k in "pwb"}, {}, tmp_path))
+    assert [port.name for port in session.outputs] == symbol.list_outputs()
+    found = session.run({port.name: arrays[port.name] for port in session.inputs})
+    for one, other in zip(found.values(), expected):
+        assert np.ptp(other) > 0
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
 def test_exports_of_gluon(tmp_path) -> None:
     net = gluon.model_zoo.vision.get_model("mobilenet0.25", classes=7)
     net.initialize(mx.init.Xavier())

@@ -1,0 +1,50 @@
+"""The greatest or smallest elements of an axis, where they stand, and elements by places that were computed."""
+
+from __future__ import annotations
+
+import math
+
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.cast import CastProblem
+from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
+from clgraft.core.operators.ordering import TopKProblem
+
+
+def first_elements(build: Build, x: Tensor, axis: int, count: int, *, smallest: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the greatest or smallest elements of an axis in their order, and their places (int32)."""
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    problem = TopKProblem(outer, x.shape[axis], inner, count, smallest, dtype=x.dtype)
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    values, places = build.add(problem, x)
+    return build.reshape(values, shape), build.reshape(places, shape)
+
+
+def marked(build: Build, x: Tensor, places: Tensor, axis: int) -> Tensor:
+    """Return 1 at some places of an axis, and 0 at the others of the shape of x; no gradient passes."""
+    first = build.here
+    outer, inner, count = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :]), places.shape[axis]
+    problem = ScatterProblem(outer, x.shape[axis], inner, count, "elements", x.dtype, "set", onto_zero=True)
+    (y,) = build.add(problem, places, build.filled((outer, count, inner), 1.0, x.dtype))
+    y = build.reshape(y, x.shape)
+    build.state_gradient(first, (x,), (y,), lambda build, dys, wanted: (None,))
+    return y
+
+
+def as_numbers(build: Build, places: Tensor, dtype: str) -> Tensor:
+    """Return places as real numbers."""
+    (y,) = build.add(CastProblem(places.size, "int32", dtype), places)
+    return build.reshape(y, places.shape)
+
+
+def rows_at(build: Build, x: Tensor, places: Tensor) -> Tensor:
+    """Return rows of x (batch, rows, columns) by their places (batch, count)."""
+    batch, rows, columns = x.shape
+    problem = GatherProblem(batch, rows, columns, places.shape[1], "rows", x.dtype)
+    return build.reshape(build.add(problem, x, places)[0], (batch, places.shape[1], columns))
+
+
+def rows_to(build: Build, x: Tensor, places: Tensor, rows: int) -> Tensor:
+    """Return an array of 0 whose rows at some places (batch, count) are those of x (batch, count, columns), added."""
+    batch, count, columns = x.shape
+    problem = ScatterProblem(batch, rows, columns, count, "rows", x.dtype, "add", onto_zero=True)
+    return build.reshape(build.add(problem, places, x)[0], (batch, rows, columns))
