@@ -12,7 +12,7 @@ from typing import Any
 import mxnet as mx
 
 from clgraft.core import ProblemError
-from clgraft.mxnet_ops.engine.operator import FAMILIES, find_operator
+from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
@@ -168,13 +168,9 @@ def swap_known(
             except Kept as reason:
                 if not regions or number in shown or plain_name(seen.operator) not in INNER:
                     raise
-                if number not in unsized and any(entry[0] in unsized for entry in node["inputs"]):
-                    raise Kept(OPEN_SIZES) from None
                 kept = NO_REGION if "no grafted operator" in str(reason) else str(reason)
                 op_type, translated = translate_inner(seen)
-                inner = find_operator(op_type, translated)
-                if isinstance(inner, Inner) and inner.outside:
-                    raise Kept(inner.outside) from None
+                _expect_inside(find_operator(op_type, translated), node, unsized if number not in unsized else ())
                 dtypes.expect_one_dtype(number)
             _expect_inputs(op_type, translated, len(sources))
             _expect_outputs(op_type, translated, used.get(number, 0))
@@ -226,6 +222,15 @@ def _reads_open(node: dict[str, Any], number: int, unsized: set[int]) -> bool:
     """Return whether an operator has to be told the sizes of an input by operators after it."""
     reads_unsized = any(entry[0] in unsized for entry in node["inputs"])
     return reads_unsized and (number in unsized or not shares_shape(node))
+
+
+def _expect_inside(operator: Operator, node: dict[str, Any], unsized: Collection[int]) -> None:
+    """Raise `Kept` if regions leave an operator to MXNet, or if inputs lack sizes that it does not tell."""
+    if isinstance(operator, Inner) and operator.outside:
+        raise Kept(operator.outside)
+    for name, entry in zip(operator.arguments, node["inputs"]):
+        if entry[0] in unsized and name not in operator.inferred:
+            raise Kept(OPEN_SIZES)
 
 
 def _expect_inputs(op_type: str, attributes: dict[str, str], count: int) -> None:

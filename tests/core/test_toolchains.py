@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.runtime import toolchains
+from clgraft.core.runtime import program_cache, toolchains
 from clgraft.core.runtime.toolchains.amd import AMD
 from clgraft.core.runtime.toolchains.base import Toolchain
 from clgraft.core.runtime.toolchains.intel import Intel
@@ -73,3 +74,13 @@ def test_devices_work_without_a_toolchain_of_their_own(kept, monkeypatch, rng):
         results.append(np.full((2, 7, 9, 11), np.nan, np.float32))
         context.plan(problem).run(**arrays, y=results[-1])
     assert np.allclose(*results, rtol=1e-5, atol=1e-5) and not np.isnan(results[0]).any()
+
+
+def test_the_compilers_warnings_never_reach_the_terminal(context, capfd):
+    """PoCL's compiler counts warnings on the process's stderr: "1 warning generated."."""
+    _, options = context.toolchain.kernel_text(
+        "cast/cast.cl", "cast_elements", {"STORAGE": 32, "SOURCE": 0, "TARGET": 1}
+    )
+    source = f"#warning {time.time()}\nkernel void f(global int *a) {{ int unused; *a = 1; }}\n"
+    program_cache.build(context.cl_context, context.cl_device, source, options)
+    assert "warning" not in capfd.readouterr().err

@@ -99,3 +99,31 @@ def test_gluon(cell, length, mode, rng):
     for name, value in results[0].items():
         assert_close(results[1][name], value, what=name)
     assert np.abs(results[0]["x"]).max() > 0
+
+
+@pytest.mark.parametrize(("layer", "known"), [("LSTM", True), ("GRU", False), ("RNN", True)])
+def test_fused_layers_of_gluon_are_in_the_region(layer, known, rng):
+    """Whether the number of inputs is known or not; parameters of unknown shape are joined by MXNet."""
+    data, found = mx.nd.array(random(rng, BATCH, 4, 3)), []
+    for swap in (False, True):
+        mx.random.seed(3)
+        net = gluon.nn.HybridSequential(prefix="net_")
+        with net.name_scope():
+            net.add(gluon.nn.Dense(INPUTS, flatten=False, activation="tanh"))
+            keys = {"num_layers": 2, "bidirectional": True, "layout": "NTC", "input_size": INPUTS * known}
+            net.add(getattr(gluon.rnn, layer)(SIZE, **keys), gluon.nn.Dense(3, flatten=False))
+        net.initialize(mx.init.Xavier())
+        if swap:
+            report = swap_block(net)
+            assert len(report.regions) == 1 and "RNN" not in {row.operator for row in report.kept}, report
+            assert not known or not report.kept
+        net.hybridize()
+        data.attach_grad()
+        with autograd.record():
+            y = net(data)
+        y.backward()
+        gradients = {name: p.grad().asnumpy() for name, p in net.collect_params().items()}
+        found.append({"y": y.asnumpy(), "data": data.grad.asnumpy(), **gradients})
+    for name, expected in found[0].items():
+        assert np.ptp(expected) > 0
+        assert_close(found[1][name], expected, what=name)

@@ -15,7 +15,7 @@ from clgraft.core.problem.text import DTYPE, Entry, Flag, Number
 
 @dataclass(frozen=True)
 class OrderedSuppressionProblem(Problem):
-    """``boxes valid [labels] -> y``: which boxes stay, from the first one on, without those that overlap one that stays.
+    """``boxes valid [labels] -> y``: which boxes stay, from the first on, without those that overlap one that stays.
 
     Parameters
     ----------

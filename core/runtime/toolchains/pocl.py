@@ -9,6 +9,7 @@ from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.runtime.toolchains.base import Children, DriverCache, Toolchain
 
 WORD = "pocl"
+NO_WARNINGS = "-w"
 
 
 class PoCL(Toolchain):
@@ -68,6 +69,11 @@ class PoCL(Toolchain):
     def _host_access(self) -> str:
         """Return `raw_pointer` for CPUs, although the driver does not offer it by name."""
         return "raw_pointer" if self.is_cpu else super()._host_access()
+
+    def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return a kernel's source and options: without warnings, which the compiler counts on the process's stderr."""
+        text, options = super().kernel_text(file, name, macros)
+        return text, (*options, NO_WARNINGS)
 
     def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
         """Return a built program, which no other process builds at the same time."""
