@@ -13,7 +13,6 @@ from collections import Counter
 
 from progress import announced
 
-
 TASKS = (
     *("ssd", "yolo", "faster", "mask", "fcn", "psp", "deeplab", "danet", "icnet", "fastscnn", "center"),
     *("simple_pose", "mobile_pose", "alpha_pose"),
@@ -52,7 +51,7 @@ def net_of(name: str):
 
 def is_task(name: str) -> bool:
     """Return whether a net has another net inside, whose parameters would be downloaded."""
-    return name.startswith(TASKS)
+    return name.startswith(TASKS) or "kinetics" in name
 
 
 def main() -> None:
