@@ -127,3 +127,29 @@ def test_fused_layers_of_gluon_are_in_the_region(layer, known, rng):
     for name, expected in found[0].items():
         assert np.ptp(expected) > 0
         assert_close(found[1][name], expected, what=name)
+
+
+def test_dropout_between_fused_layers(rng):
+    """When training, random numbers are clgraft's own; otherwise nothing is dropped."""
+    data, found = mx.nd.array(random(rng, BATCH, 4, INPUTS)), []
+    for swap in (False, True):
+        mx.random.seed(3)
+        net = gluon.nn.HybridSequential(prefix="net_")
+        with net.name_scope():
+            net.add(gluon.nn.Dense(INPUTS, flatten=False, in_units=INPUTS))
+            net.add(gluon.rnn.GRU(SIZE, num_layers=2, dropout=0.5, layout="NTC", input_size=INPUTS))
+            net.add(gluon.nn.Dense(3, flatten=False, in_units=SIZE))
+        net.initialize(mx.init.Xavier())
+        if swap:
+            assert not swap_block(net).kept
+        net.hybridize()
+        found.append(net(data).asnumpy())
+    assert_close(found[1], found[0])
+    trained = []
+    for _ in range(2):
+        with autograd.record():
+            y = net(data)
+        y.backward()
+        trained.append(y.asnumpy())
+        assert all(np.isfinite(p.grad().asnumpy()).all() for p in net.collect_params().values())
+    assert np.abs(trained[0] - trained[1]).max() > 1e-3

@@ -115,6 +115,8 @@ ONE = {
     "expand_dims": ({"axis": -1}, lambda x: x[..., None]),
     "Reshape": ({"shape": (0, -1, 5)}, lambda x: x.reshape(2, 12, 5)),
     "Cast": ({"dtype": "float32"}, lambda x: x),
+    "amp_cast": ({"dtype": "float32"}, lambda x: x),
+    "topk": ({"k": 2, "ret_typ": "mask", "axis": 1}, lambda x: (x != x.min(1, keepdims=True)).astype("f4")),
     "slice_axis": ({"axis": 1, "begin": 1, "end": "None"}, lambda x: x[:, 1:]),
     "reverse": ({"axis": (1, 3)}, lambda x: x[:, ::-1, :, ::-1]),
     "zeros_like": ({}, np.zeros_like),
