@@ -14,8 +14,10 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.nn import dropout, products, shapes
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.element_functions import SIGMOID
-from clgraft.core.nn.expressions import with_own_gradient
+from clgraft.core.nn.expressions import evaluated
 from clgraft.core.nn.formulas import renamed
+from clgraft.core.operators.dense import DenseProblem
+from clgraft.core.operators.pointwise import PointwiseProblem
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Cell:
         Assigns the state y0, and y1, what an LSTM remembers, from the gates' share of the input x0, x1, ..., that of
         the state before, which follows, and what was remembered, or a GRU's state before, last.
     gradient : str
-        Assigns dx0, ... (see `with_own_gradient`).
+        Assigns dx0, ... from these, the gradients dy0 and dy1, and y0.
     reads_state : bool
         Whether the step reads the state before itself.
     remembers : bool
@@ -168,17 +170,89 @@ def one_way(
     """
     found, (steps, batch, inputs), size = find_cell(cell), x.shape, weights.r.shape[1]
     fed = products.dense(build, build.reshape(x, (steps * batch, inputs)), weights.w, weights.wb)
+    first, begin = build.here, (h, c)
     gates = _gates(build, fed, found.gates, size)
     timed = [shapes.split(build, build.reshape(gate, (steps, batch * size)), 0, [1] * steps) for gate in gates]
-    states: list[Tensor] = [h] * steps
-    for step in reversed(range(steps)) if backward else range(steps):
-        own = [build.reshape(parts[step], (batch, size)) for parts in timed]
+    done: list[_Step] = []
+    for at in reversed(range(steps)) if backward else range(steps):
+        own = [build.reshape(parts[at], (batch, size)) for parts in timed]
         held = _gates(build, products.dense(build, h, weights.r, weights.rb), found.gates, size)
         before = [h] if found.reads_state else [c] if found.remembers and c is not None else []
-        made = with_own_gradient(build, found.step, found.gradient, [*own, *held, *before], 1 + found.remembers, {})
+        known = {f"x{i}": value for i, value in enumerate((*own, *held, *before))}
+        made = evaluated(build, found.step, known, dict.fromkeys(("y0", "y1")[: 1 + found.remembers]))
+        done.append(_Step(at, known, made, h))
         h, c = made[0], made[1] if found.remembers else c
-        states[step] = h
-    return states, h, c if found.remembers else None
+    last = done[-1].made
+    inputs_of = (fed, weights.r, weights.rb, begin[0], *((begin[1],) if found.remembers and begin[1] else ()))
+    build.state_gradient(
+        first,
+        inputs_of,
+        (*(step.made[0] for step in done), *last[1:]),
+        lambda build, dys, wanted: _gradients(build, found, weights.r, done, dys),
+    )
+    states = [step.made[0] for step in sorted(done, key=lambda step: step.at)]
+    return states, last[0], last[1] if found.remembers else None
+
+
+class _Step(NamedTuple):
+    """A step that was computed: where in time, what it read and made by name, and the state before."""
+
+    at: int
+    known: Mapping[str, Tensor]
+    made: tuple[Tensor, ...]
+    before: Tensor
+
+
+def _gradients(
+    build: Build, cell: Cell, r: Tensor, done: Sequence[_Step], dys: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """Return the gradients of what all inputs add to gates, of r, its bias, and the states before the first step."""
+    size, gates = r.shape[1], cell.gates
+    batch = done[0].before.shape[0]
+    dh, dc = None, dys[len(done)] if cell.remembers else None
+    shares: list[tuple[Tensor, Tensor]] = [(r, r)] * len(done)  # of the input and of the state before, by time
+    for step, given in zip(reversed(done), reversed(dys[: len(done)])):
+        total = _sum(build, [one for one in (dh, given) if one is not None], step.made[0])
+        known = {**step.known, "y0": step.made[0], "dy0": total}
+        if cell.remembers:
+            known["dy1"] = _sum(build, [dc] if dc is not None else [], step.made[0])
+        names = [f"dx{i}" for i in range(len(step.known))]
+        found = [
+            build.reshape(one, (batch, size)) for one in evaluated(build, cell.gradient, known, dict.fromkeys(names))
+        ]
+        own, held = (_joined_gates(build, found[i : i + gates]) for i in (0, gates))
+        shares[step.at] = own, held
+        back = DenseProblem("backward_data", batch, size, gates * size, dtype=r.dtype)
+        (dh,) = build.add(back, held, r)
+        if cell.reads_state:
+            dh = _sum(build, [dh, found[-1]], dh)
+        elif cell.remembers:
+            dc = found[-1]
+    rows = len(done) * batch
+    dfed, dheld = (_stacked(build, [share[i] for share in shares], (rows, gates * size)) for i in (0, 1))
+    before = _stacked(build, [step.before for step in sorted(done, key=lambda step: step.at)], (rows, size))
+    (dr,) = build.add(DenseProblem("backward_weight", rows, size, gates * size, dtype=r.dtype), before, dheld)
+    (drb,) = build.add(DenseProblem("backward_bias", rows, size, gates * size, dtype=r.dtype), dheld)
+    assert dh is not None
+    return dfed, dr, drb, dh, *((dc,) if cell.remembers and dc is not None else ())
+
+
+def _sum(build: Build, values: Sequence[Tensor], like: Tensor) -> Tensor:
+    """Return the sum of one or two values, or zeros."""
+    if len(values) == 1:
+        return build.reshape(values[0], like.shape)
+    if not values:
+        return build.add(PointwiseProblem.zeros(like.shape, like.dtype), like)[0]
+    return build.pointwise("y0 = x0 + x1;", [build.reshape(value, like.shape) for value in values])[0]
+
+
+def _joined_gates(build: Build, values: Sequence[Tensor]) -> Tensor:
+    return shapes.joined(build, values, 1) if len(values) > 1 else values[0]
+
+
+def _stacked(build: Build, values: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
+    """Return values below each other as rows."""
+    return build.reshape(_together(build, values, (len(values), *values[0].shape)), shape)
 
 
 def _gates(build: Build, sums: Tensor, gates: int, size: int) -> tuple[Tensor, ...]:
