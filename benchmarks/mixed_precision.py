@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from progress import announced
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples" / "digits"))
 PRECISIONS = ("float32", "float16", "bfloat16")
@@ -110,7 +111,7 @@ def main() -> int:
     print("net       precision   accuracy   off float32, points   seconds")
     for name in options.nets:
         first = None
-        for precision in options.precision.split(","):
+        for precision in announced(options.precision.split(","), lambda word, net=name: f"{net} in {word}"):
             began = time.perf_counter()
             accuracy = {"digits": digits, "resnet18": resnet18}[name](precision, options)
             first = accuracy if first is None else first

@@ -42,8 +42,8 @@ FAULTS = {
     ),
     "pixels of a panel's borders kept": (
         "conv/gemm_cpu/panel.cl",
-        "select(old, load_apart(p + row_at[r], step), met)",
-        "load_apart(p + row_at[r], step)",
+        "CHOOSE(old, new, met)",
+        "new",
         CONV_CPU % "forward",
     ),
     "a phase of a stride stored twice": (
@@ -210,8 +210,8 @@ FAULTS = {
     ),
     "a panel's rest of the batch in the wrong lanes": (
         "common/column_blocks.cl",
-        "block[(long)k * COLS + lane + i] = i < left ? LOAD(first, (long)i * columns + k) : 0;",
-        "block[(long)k * COLS + lane + i] = LOAD(first, (long)max(left - 1 - i, 0) * columns + k);",
+        "block[(long)k * COLS + lane + i] = i < left ? OPERAND_AT(first, (long)i * columns + k) : 0;",
+        "block[(long)k * COLS + lane + i] = OPERAND_AT(first, (long)max(left - 1 - i, 0) * columns + k);",
         DENSE % "batch-67-forward",
     ),
     "a large stride's padding shifted": (
@@ -329,7 +329,7 @@ FAULTS = {
         "core/test_index_operators.py::test_equal_elements_have_an_order[few-this one]",
     ),
     "a box that overlaps stays": (
-        "detection/suppression.cl",
+        "detection/overlap.cl",
         "common / all > most;",
         "common / all > 2 * most;",
         EVERY_RUN % "detection-boxes",

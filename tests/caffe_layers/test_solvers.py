@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-import caffe
 import numpy as np
 import pytest
+
+caffe = pytest.importorskip("caffe")
 
 from clgraft.caffe_layers.solver.solver import Solver
 from tests.caffe_layers.caffe_nets import native_learns

@@ -18,7 +18,7 @@ NEEDS = {
     "mxnet": re.compile(r"\bmx\.|\bgluon\b|mxnet_ops|\bswap_(?:block|symbol)\("),
     "caffe": re.compile(r"^import caffe$", re.M),
     "torch": re.compile(r"\btorch\b"),
-    "onnx": re.compile(r"plugins\.onnx"),
+    "onnx": re.compile(r"plugins\.onnx|session\.export\("),
 }
 
 

@@ -74,7 +74,8 @@ def graphs() -> dict[str, Any]:
 def of_core() -> dict[str, Any]:
     """Return what snippets without a framework use."""
     prototxts()
-    return {**problems(), **graphs(), "pictures": model()}
+    pictures = model()
+    return {**problems(), **graphs(), "pictures": pictures, "batches": [(pictures, np.arange(len(pictures)) % 2)]}
 
 
 def model() -> np.ndarray:
@@ -133,7 +134,11 @@ def of_onnx() -> dict[str, Any]:
     graph = helper.make_graph([node], "net", [x], [y], [numpy_helper.from_array(array(4, 3, 3, 3), "w")])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "model.onnx")
     np.save("image.npy", array(1, 3, 224, 224))
-    return {"images": array(1, 3, 16, 16)}
+    import clgraft
+
+    pictures = model()
+    session = clgraft.load("small-symbol.json", "small-0000.params")
+    return {"images": array(1, 3, 16, 16), "pictures": pictures, "session": session}
 
 
 def of_caffe() -> dict[str, Any]:

@@ -9,8 +9,8 @@
 //
 // STAGES tiles of 64 elements of the depth are in local memory at the same time, and the products of PENDING steps
 // still run when the next step's begin. MICRO says which micro kernel multiplies them, loaders/halves.cl how operands
-// get there, store/halves.cl where sums go. The depth can be split into parts, whose sums conv_sum_halves adds in a fixed
-// order. row_step: elements from pixel to pixel of dy in FILTER.
+// get there, store/halves.cl where sums go. The depth can be split into parts, whose sums conv_sum_halves adds in a
+// fixed order. row_step: elements from pixel to pixel of dy in FILTER.
 
 #include "conv/gemm_gpu/halves_product.cl"
 

@@ -2,11 +2,12 @@
 // meet are in local memory once for 64 channels, and each tap's products begin at another row of them.
 //
 // Rows of C are positions of planes with room for the padding: `pitch` positions for a row of pixels and `lines` rows
-// for an image. What follows a row's or an image's last pixel is zero, and is what lies before the first pixel of the next
-// one, too: a tap is the same distance away from every position. Sums of positions that are no pixels are dropped.
+// for an image. What follows a row's or an image's last pixel is zero, and is what lies before the first pixel of the
+// next one, too: a tap is the same distance away from every position. Sums of positions that are no pixels are dropped.
+//
 // OPERATION is FORWARD or DATA, as in halves.cl. SOURCE_ROWS positions are in local memory: those of the tile, and as
-// many as from the first to the last tap. SOURCES: 1 or 2 such planes at the same time;
-// with 2 there are at least STAGES - 1 taps.
+// many as from the first to the last tap. SOURCES: 1 or 2 such planes at the same time; with 2 there
+// are at least STAGES - 1 taps.
 
 #include "conv/gemm_gpu/halves_product.cl"
 #include "conv/gemm_gpu/loaders/positions.cl"

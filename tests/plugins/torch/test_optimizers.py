@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from tests.core.nn.optimizer_steps import GRADIENTS, RATES, WEIGHT, steps
+
+torch = pytest.importorskip("torch")
 
 CASES = [
     ("sgd", {}, torch.optim.SGD, {}),

@@ -1,8 +1,8 @@
 // The micro kernel for Hopper's matrix units on operands of 16 bits, both from local memory (micro/halves.cl).
 //
 // A warpgroup of 128 work-items makes BLOCKS_M times 64 rows and all columns of the tile. Lane (g, t) of 8 * 4 in warp
-// w of a warpgroup has the sums of rows 16 * w + g of each 64, and of the eighth one after it: element 4 * j + 2 * i + c
-// is row i of the two, column 8 * j + 2 * t + c.
+// w of a warpgroup has the sums of rows 16 * w + g of each 64, and of the eighth one after it: element 4 * j + 2 * i +
+// c is row i of the two, column 8 * j + 2 * t + c.
 
 #define UNITS_N TILE_N
 #define UNITS_ELEMENT ushort
