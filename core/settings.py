@@ -173,7 +173,19 @@ VERBOSE_WORDS = ("plan", "run", "start")
 WINOGRAD_TILES = ("on", "off", "2", "4", "0")
 # the passes of graphs in the order in which they run; core/graph/passes has their functions
 GRAPH_PASSES = (
-    *("dead", "duplicates", "fold", "norms", "masks", "argmax", "chains", "epilogues", "separable", "gradients"),
+    *(
+        "dead",
+        "duplicates",
+        "fold",
+        "argmax",
+        "layouts",
+        "norms",
+        "masks",
+        "chains",
+        "epilogues",
+        "separable",
+        "gradients",
+    ),
     *("parts", "views", "recompute", "prepare"),
 )
 _SWITCHES = (*GRAPH_PASSES, "all")

@@ -57,7 +57,9 @@ STRIDED = {name: text for name, text in LINES.items() if max(core.parse(text).st
 def test_phases_of_a_stride(name: str, merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_gemm, "dense_pays", lambda problem: False)
     found = phases.products
-    monkeypatch.setattr(phases, "choose", lambda problem, planner, **sizes: found(problem, planner, 3, merge, **sizes))
+    monkeypatch.setattr(
+        phases, "choose", lambda problem, planner, numbers: found(problem, planner, 3, merge, numbers=numbers)
+    )
     problem = core.parse(STRIDED[name]).with_direction("backward_data")
     context = fresh_context()
     check(context, problem, "cpu_gemm")

@@ -92,7 +92,7 @@ def test_what_values_mean(setting, text, value, monkeypatch):
     ("setting", "text", "expected"),
     [
         (settings.TUNE, "fast", r"one of \('off', 'cached', 'full'\)"),
-        (settings.PRECISION, "half", "one of ('float32', 'tf32', 'float16', 'bfloat16')"),
+        (settings.PRECISION, "half", r"one of \('float32', 'tf32', 'float16', 'bfloat16'\)"),
         (settings.WINOGRAD, "3", r"one of \('on', 'off', '2', '4'\)"),
         (settings.CACHE_LIMIT, "-1", "bytes such as 512M, or off"),
         (settings.BUILD_PROCESSES, "1.5", "a number of processes up to 9999"),
@@ -101,7 +101,7 @@ def test_what_values_mean(setting, text, value, monkeypatch):
         (settings.VERBOSE, "foo", "words of plan, run and start between commas"),
         (settings.VERBOSE, "plan,rnu", "words of plan, run and start between commas; nearest: run"),
         (settings.TUNE, "Cachd", r"one of \('off', 'cached', 'full'\); nearest: cached"),
-        (settings.PRECISION, "fp32", "one of ('float32', 'tf32', 'float16', 'bfloat16'); nearest: tf32"),
+        (settings.PRECISION, "fp32", r"one of \('float32', 'tf32', 'float16', 'bfloat16'\); nearest: tf32"),
         (settings.GRAPH, "-fodl,chains", r"names of passes \(dead, .*, all\), or -name to switch .*; nearest: fold"),
         (settings.ONNX_LIMITS, "node=5", r"numbers for some of \(.*\), such as nodes=1e6,bytes=8e9; nearest: nodes"),
         (settings.COPY_THREADS, "17", "a number from 1 to 16"),
