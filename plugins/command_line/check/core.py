@@ -54,9 +54,12 @@ def examples(dtype: str) -> Iterator[Problem]:
                     problem = core.parse(" ".join(filter(None, (kind, direction, text))))
                 except ProblemError:  # the example has no such direction
                     continue
-                if any(field.name == "dtype" for field in fields(problem)):
-                    yield replace(problem, dtype=dtype)
-                elif dtype == "float32":  # its dtypes are others, which the example names
+                try:
+                    own = not any(field.name == "dtype" for field in fields(problem))
+                    problem = problem if own else replace(problem, dtype=dtype)
+                except ProblemError:  # an example of mixed types
+                    own = True
+                if dtype == "float32" or not own:  # where its dtypes are others, the example names them
                     yield problem
 
 
