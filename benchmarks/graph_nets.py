@@ -464,9 +464,12 @@ def main() -> None:
             reached = f", floor {1e3 * least:.2f} ({least / mine:.0%})" if least else ""
             best, layout = min(zip(theirs, kinds), default=(0.0, ""))
             memory = {"memory": ours.nbytes()}
-            if options.peer == "cuda":
+            if options.peer == "cuda" and "compile" not in layout:  # graphs reserve theirs before
                 memory["native_memory"] = reserved(net, ours, options.size, training, layout, options.precision)
-            versions.update({"torch": f"PyTorch {peers[0].torch.__version__}"} if peers else {})
+            if peers:
+                mixed = f", {options.precision}" * (options.precision != "float32")
+                graphs = ", CUDA graphs" * (options.compile and options.peer == "cuda")
+                versions["torch"] = f"PyTorch {peers[0].torch.__version__}{mixed}{graphs}"
             sides = ("torch" if peers else "", best, mine)
             rows.append(row("nets", net, mode, *sides, layout=layout, floor=least, **memory))
             print(f"  ours ({places[0]}) {1e3 * mine:.2f}{reached}{places_found}, {found}{ratio}", flush=True)
