@@ -114,7 +114,7 @@ def test_fused_layers_of_gluon_are_in_the_region(layer, known, rng):
             net.add(getattr(gluon.rnn, layer)(SIZE, **keys), gluon.nn.Dense(3, flatten=False))
         net.initialize(mx.init.Xavier())
         if swap:
-            report = swap_block(net)
+            report = swap_block(net, regions=True)
             assert len(report.regions) == 1 and "RNN" not in {row.operator for row in report.kept}, report
             assert not known or not report.kept
         net.hybridize()
@@ -141,7 +141,7 @@ def test_dropout_between_fused_layers(rng):
             net.add(gluon.nn.Dense(3, flatten=False, in_units=SIZE))
         net.initialize(mx.init.Xavier())
         if swap:
-            assert not swap_block(net).kept
+            assert not swap_block(net, regions=True).kept
         net.hybridize()
         found.append(net(data).asnumpy())
     assert_close(found[1], found[0])

@@ -469,7 +469,7 @@ def test_a_precision_changes_types_inside_alone(precision, rng):
             assert b.dtype == np.float32
             assert np.linalg.norm(a - b) <= OF_TYPES[precision] * np.linalg.norm(a) + 1e-2 * largest
     with pytest.raises(core.ProblemError, match="without regions"):
-        ops.swap_symbol(symbol, precision=precision)
+        ops.swap_symbol(symbol, regions=False, precision=precision)
 
 
 @pytest.mark.parametrize("precision", sorted(OF_TYPES))

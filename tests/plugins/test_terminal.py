@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -153,12 +154,13 @@ def test_cache_is_shown_and_cleared(tmp_path, monkeypatch, capfd):
     device = f"{context.device.platform} / {context.device.name}"
     assert main(["cache"]) == 0
     text = capfd.readouterr().out
-    assert str(tmp_path / "cache") in text and "1 program," in text and "(limit 3 MiB)" in text and device in text
+    count = int(re.search(r"(\d+) programs?,", text)[1])  # a device's probes may be there, too
+    assert str(tmp_path / "cache") in text and count >= 1 and "(limit 3 MiB)" in text and device in text
     assert main(["cache", "--json", "--clear"]) == 0
     import json
 
     found = json.loads(capfd.readouterr().out)
-    assert found["removed"]["programs"] == 1 and found["programs"] == 0 and found["devices"] == []
+    assert found["removed"]["programs"] == count and found["programs"] == 0 and found["devices"] == []
     assert not list((tmp_path / "cache" / "programs").iterdir())
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
     assert main(["cache", "--clear"]) == 0
