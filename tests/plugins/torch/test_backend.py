@@ -237,7 +237,7 @@ def test_options():
         ({"frozen": "yes"}, "got option frozen='yes', expected True or False"),
         ({"strict": 1}, "got option strict=1, expected True or False"),
         ({"device": 0}, "got option device=0, expected a device selector such as 'gpu'"),
-        ({"freeze": True}, "got options ['freeze'], expected some of ['device', 'frozen', "),
+        ({"freeze": True}, "got options ['freeze'], expected some of ['precision', 'device', 'frozen', 'strict']; "),
     ],
 )
 def test_options_of_other_names_and_types_are_refused(options, words):
