@@ -54,7 +54,7 @@ if [ ! -e "$dir/opt/wheels/complete" ]; then
 fi
 
 # Copied and built only after a file has changed. The note is removed first: it may be linked to another folder's.
-exclude=(--exclude=./.git --exclude='./.venv*' --exclude='./.bullseye*' --exclude='./.*_cache'
+exclude=(--exclude=./.git --exclude='./.venv*' --exclude='./.bullseye*' --exclude='./.trixie*' --exclude='./.*_cache'
     --exclude=./.hypothesis --exclude=./build --exclude=./dist --exclude='./*.egg-info' --exclude='*.so'
     --exclude='*.o' --exclude='__pycache__')
 copied=$(tar -C "$tree" "${exclude[@]}" --sort=name --owner=0 --group=0 --mtime=@0 -cf - . | sha256sum)
