@@ -26,7 +26,7 @@ def for_predictions(text: str) -> str:
 
 
 def filled(net) -> None:
-    """Give statistics, scales and shifts values that change the results."""
+    """Fill statistics, scales and shifts so that they change the results."""
     rng = np.random.default_rng(6)
     for name, blobs in net.params.items():
         kind = net.layers[list(net._layer_names).index(name)].type

@@ -69,7 +69,7 @@ def mix_types(graph: Some, dtype: str, also: Collection[str] = ()) -> Some:
     dtype : str
         ``float16`` or ``bfloat16``.
     also : collection of str
-        Names of values in 16 bits (see `small_name`) that have to be there, whoever reads them.
+        Names of values in 16 bits (see `small_name`) that the graph must keep, whatever reads them.
     """
     mixing = _Mixing(graph, dtype)
     mixing.run(frozenset(also))

@@ -65,6 +65,20 @@ class Grid:
         )
 
     @property
+    def inside(self) -> bool:
+        """Whether every tap of every pixel falls into the source."""
+        return all(
+            a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source
+            for a in self.axes
+        )
+
+    @property
+    def used_axes(self) -> int:
+        """The axes, from the innermost, up to the last one whose positions can differ from 0."""
+        trivial = [a.size == a.source == 1 and a.begin == 0 and a.taps <= 1 for a in self.axes]
+        return 1 if trivial[0] and trivial[1] else 2 if trivial[0] else 3
+
+    @property
     def source_rows(self) -> int:
         """Number of source rows that a pixel meets in one channel."""
         return self.axes[0].taps * self.axes[1].taps

@@ -9,12 +9,12 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.channels_last.windows import pixel_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
-from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
@@ -68,26 +68,6 @@ class _DepthwiseBuilder:
         }
         return self.planner.kernel(FILE, name, defines, self.problem.dtype, MAD_ENABLE)
 
-    def grid(self, turned: bool = False) -> StructConstant:
-        """Return the pixels and taps; `turned`: those of the convolution that backward data with stride 1 is."""
-        problem = self.problem
-        size, source = in_3d(problem.out_size, 1), in_3d(problem.in_size, 1)
-        begin = tuple(-pad for pad in problem.pad_begin)
-        if turned:
-            size, source = source, size
-            begin = tuple(p - d * (k - 1) for p, d, k in zip(problem.pad_begin, problem.dilate, problem.kernel))
-        return GRID.pack(
-            {
-                "batch": problem.batch,
-                "size": size,
-                "source": source,
-                "taps": in_3d(problem.kernel, 1),
-                "stride": in_3d(problem.stride, 1),
-                "begin": in_3d(begin, 0),
-                "step": in_3d(problem.dilate, 1),
-            }
-        )
-
     def rows(self, size: tuple[int, ...]) -> tuple[int, int]:
         """Return the number of work-items over the rows of a tensor, and the rows of each."""
         depth, height, width = in_3d(size, 1)
@@ -120,7 +100,12 @@ class _DepthwiseBuilder:
             (1,),
             (
                 *(Buffer(source), weights, zeros, Buffer("b" if problem.bias else "w"), Buffer(result)),
-                *(*ints(problem.bias), Accumulate(result), *ints(problem.groups, item_rows), self.grid(turned)),
+                *(
+                    *ints(problem.bias),
+                    Accumulate(result),
+                    *ints(problem.groups, item_rows),
+                    pixel_grid(problem, turned),
+                ),
                 *epilogue_arguments(self.epilogue, problem.dtype),
             ),
             (result,),
@@ -138,7 +123,7 @@ class _DepthwiseBuilder:
         items, item_rows = self.rows(problem.in_size)
         arguments = (
             *(Buffer("dy"), weights, Buffer("dx"), Accumulate("dx"), *ints(problem.groups, item_rows)),
-            self.grid(),
+            pixel_grid(problem),
         )
         kernel = self.kernel("depthwise_collect", problem.stride[-1])
         return Launches((turn, Launch(kernel, (items,), (1,), arguments, ("dx",))), self.layout.nbytes)
@@ -154,7 +139,7 @@ class _DepthwiseBuilder:
             self.kernel("depthwise_filters", stride),
             (parts,),
             (1,),
-            (Buffer("x"), Buffer("dy"), partial, *ints(channels, part_rows), self.grid()),
+            (Buffer("x"), Buffer("dy"), partial, *ints(channels, part_rows), pixel_grid(problem)),
             ("dw",),
         )
         total = Launch(

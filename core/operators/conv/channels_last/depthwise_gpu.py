@@ -9,6 +9,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.channels_last.windows import pixel_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -72,26 +73,6 @@ class _DepthwiseBuilder:
         defines = {**GRID.defines(), **sizes, "MAKES": makes, "GROUP": GROUP, "WIDE": self.wide, **more}
         return self.planner.kernel(FILE, name, defines, self.problem.dtype, MAD_ENABLE)
 
-    def grid(self, turned: bool = False) -> StructConstant:
-        """Return the pixels over the source; `turned`: those of the convolution that backward data is at stride 1."""
-        problem = self.problem
-        size, source = in_3d(problem.out_size, 1), in_3d(problem.in_size, 1)
-        begin = tuple(-pad for pad in problem.pad_begin)
-        if turned:
-            size, source = source, size
-            begin = tuple(p - d * (k - 1) for p, d, k in zip(problem.pad_begin, problem.dilate, problem.kernel))
-        return GRID.pack(
-            {
-                "batch": problem.batch,
-                "size": size,
-                "source": source,
-                "taps": in_3d(problem.kernel, 1),
-                "stride": in_3d(problem.stride, 1),
-                "begin": in_3d(begin, 0),
-                "step": in_3d(problem.dilate, 1),
-            }
-        )
-
     def places(self, grid: StructConstant, rows: int, strips: int) -> tuple[tuple[Any, ...], int]:
         """Return how work-items find their places, and the items of a launch."""
         items = self.problem.batch * rows * strips * self.blocks
@@ -117,7 +98,7 @@ class _DepthwiseBuilder:
         problem = self.problem
         _, rows, columns = in_3d(problem.in_size if turned else problem.out_size, 1)
         strip = self.strip(columns)
-        places, items = self.places(self.grid(turned), rows, ceil_div(columns, strip))
+        places, items = self.places(pixel_grid(self.problem, turned), rows, ceil_div(columns, strip))
         more = {"SH": self.sh, "SW": self.sw, "STRIP": strip, **epilogue_defines(self.epilogue)}
         weights, first = self.weights(target, turned)
         arguments = (
@@ -136,7 +117,7 @@ class _DepthwiseBuilder:
         if self.sh == self.sw == 1:
             return self.pixels("dy", "dx", turned=True)
         _, rows, columns = in_3d(self.problem.in_size, 1)
-        places, items = self.places(self.grid(), rows, columns)
+        places, items = self.places(pixel_grid(self.problem), rows, columns)
         kernel = self.kernel("depthwise_pixels_spread", SPREAD, SH=self.sh, SW=self.sw)
         weights, first = self.weights("dx", False)
         arguments = (Buffer("dy"), weights, Buffer("dx"), Accumulate("dx"), *places)
@@ -163,7 +144,7 @@ class _DepthwiseBuilder:
             (groups * across, parts * lanes, tap_groups),
             (across, lanes, 1),
             (
-                *(Buffer("x"), Buffer("dy"), partial, self.grid(), *ints(channels)),
+                *(Buffer("x"), Buffer("dy"), partial, pixel_grid(self.problem), *ints(channels)),
                 *(Constant(np.uint32(strips)), Constant(np.uint32(part_strips)), *ints(row_strips)),
                 *(divisor_argument(row_strips), divisor_argument(rows)),
             ),

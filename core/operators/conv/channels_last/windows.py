@@ -1,4 +1,4 @@
-"""The windows of a convolution in channels last as all of its products on CPU devices see them."""
+"""The windows of a convolution in channels last as its products on CPU devices see them, and its grid of pixels."""
 
 from __future__ import annotations
 
@@ -24,6 +24,26 @@ PAD_ELEMENTS = 16384  # elements that a work-item of pad_pixels writes
 COSTS = costs("channels_last")
 GROUP_VECTORS = 2  # that the channels of a group must fill
 SLACK = 256  # bytes after the padded input, which vectors may read
+
+
+def pixel_grid(problem: ConvProblem, turned: bool = False) -> StructConstant:
+    """Return the pixels and taps of a convolution; `turned`: of the one that backward data with stride 1 is."""
+    size, source = in_3d(problem.out_size, 1), in_3d(problem.in_size, 1)
+    begin = tuple(-pad for pad in problem.pad_begin)
+    if turned:
+        size, source = source, size
+        begin = tuple(p - d * (k - 1) for p, d, k in zip(problem.pad_begin, problem.dilate, problem.kernel))
+    return GRID.pack(
+        {
+            "batch": problem.batch,
+            "size": size,
+            "source": source,
+            "taps": in_3d(problem.kernel, 1),
+            "stride": in_3d(problem.stride, 1),
+            "begin": in_3d(begin, 0),
+            "step": in_3d(problem.dilate, 1),
+        }
+    )
 
 
 @dataclass(frozen=True)

@@ -51,19 +51,6 @@ class Weights:
     group_stride: int
 
 
-def _axes(grid: Grid) -> int:
-    """Count the axes, from the innermost, up to the last one whose positions can differ from 0."""
-    trivial = [a.size == a.source == 1 and a.begin == 0 and a.taps <= 1 for a in grid.axes]
-    return 1 if trivial[0] and trivial[1] else 2 if trivial[0] else 3
-
-
-def _inside(grid: Grid) -> bool:
-    """Return whether every tap of every pixel falls into the source."""
-    return all(
-        a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source for a in grid.axes
-    )
-
-
 class Builder:
     """Collects the launches of a plan and lays out their workspace.
 
@@ -132,8 +119,8 @@ class Builder:
             "LOADER": GATHER,
             "TARGET": TO_PIXELS,
             "TAP_MAJOR": int(channels % tile.k == 0),
-            "BOUNDED": int(any(g.taps * channels % tile.k or not _inside(g) for g in grids if g.taps)),
-            "AXES": max(_axes(grid) for grid in grids),
+            "BOUNDED": int(any(g.taps * channels % tile.k or not g.inside for g in grids if g.taps)),
+            "AXES": max(grid.used_axes for grid in grids),
             "SPLIT": int(any(choice.parts > 1 for choice in choices)),
             **({"PIXEL_VECTORS": 1} if channels % tile.k == 0 and all(map(self._vectors, grids)) else {}),
         }
@@ -225,8 +212,8 @@ class Builder:
             "TARGET": TO_PIXELS,
             "TAP_MAJOR": 1,
             "PHASES": 1,
-            "BOUNDED": int(not all(_inside(grid) for grid in grids)),
-            "AXES": max(_axes(grid) for grid in grids),
+            "BOUNDED": int(not all(grid.inside for grid in grids)),
+            "AXES": max(grid.used_axes for grid in grids),
             **promotion(tile, channels * taps // tile.k),
         }
         packed, _ = self._pack(whole, tile, "dx", rows, channels, weights)
@@ -261,8 +248,8 @@ class Builder:
         defines = {
             "LOADER": PIXELS,
             "TARGET": TO_FILTER,
-            "BOUNDED": int(not _inside(grid)),
-            "AXES": _axes(grid),
+            "BOUNDED": int(not grid.inside),
+            "AXES": grid.used_axes,
             "SPLIT": int(choice.parts > 1),
             **({"PIXEL_VECTORS": 1} if vectors else {}),
             **promotion(choice.tile, choice.chunks),

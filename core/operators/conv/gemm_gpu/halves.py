@@ -488,10 +488,6 @@ class _Builder:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
         choice = self.choose(product)
         split = choice.parts > 1 or kept < wide
-        bounded = not all(
-            a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source
-            for a in grid.axes
-        )
         dense = {
             "DENSE": int(all(a.size == a.target and (a.target_stride, a.target_begin) == (1, 0) for a in grid.axes))
         }
@@ -499,9 +495,9 @@ class _Builder:
             **choice.tile.defines(),
             "OPERATION": TABLE[operation],
             "SPLIT": int(split),
-            "BOUNDED": int(bounded),
+            "BOUNDED": int(not grid.inside),
             "PLAIN": int(grid.plain),
-            "AXES": _axes(grid),
+            "AXES": grid.used_axes,
             **dense,
         }
         problem, result = self.problem, self.result
@@ -545,12 +541,6 @@ class _Builder:
                     (result,),
                 )
             )
-
-
-def _axes(grid: Grid) -> int:
-    """Count the axes, from the innermost, up to the last one whose positions can differ from 0."""
-    trivial = [a.size == a.source == 1 and a.begin == 0 and a.taps <= 1 for a in grid.axes]
-    return 1 if trivial[0] and trivial[1] else 2 if trivial[0] else 3
 
 
 WGMMA, MMA = Halves("wgmma"), Halves("mma")
