@@ -31,7 +31,8 @@ class Peaks:
         return max(max(pair) / min(pair) - 1 for pair in pairs)
 
     def __str__(self) -> str:
-        return f"{self.flops / 1e9:.0f} GFLOPS float32, copy {self.bandwidth / 1e9:.1f} GB/s"
+        gflops = self.flops / 1e9
+        return f"{gflops:.{0 if gflops >= 10 else 2}f} GFLOPS float32, copy {self.bandwidth / 1e9:.1f} GB/s"
 
 
 class Work(NamedTuple):

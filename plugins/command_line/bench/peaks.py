@@ -16,6 +16,8 @@ GPU_WIDTH = 2
 COPY_BYTES = 1 << 28
 ROUNDS = 7  # at least
 SECONDS = 0.5  # at least: a driver's threads may share a core for a while after a pause
+LAUNCH_SECONDS = 0.01  # of arithmetic in one launch, so that its start does not count
+MOST_ROUNDS = 10**6  # of multiply-adds in one launch
 
 
 _known: list[Peaks] = []
@@ -44,11 +46,15 @@ def _best(queue: Any, enqueue: Callable[[], Any]) -> float:
     times: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(times) < ROUNDS or time.perf_counter() < end:
-        start = time.perf_counter()
-        enqueue()
-        queue.finish()
-        times.append(time.perf_counter() - start)
+        times.append(_time(queue, enqueue))
     return min(times)
+
+
+def _time(queue: Any, enqueue: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    enqueue()
+    queue.finish()
+    return time.perf_counter() - start
 
 
 def _flops(on: Context) -> float:
@@ -57,12 +63,19 @@ def _flops(on: Context) -> float:
     cpu = on.device.is_cpu
     width, chains = (max(on.device.vector_width, 4), CPU_CHAINS) if cpu else (GPU_WIDTH, GPU_CHAINS)
     items = on.device.compute_units * (16 if cpu else 2048)
-    rounds = 200_000 if cpu else 4_000
     kernel = on.kernel("benchmarks/peaks.cl", "fma_chains", {"WIDTH": width, "CHAINS": chains}).built
     sums = cl.Buffer(on.cl_context, cl.mem_flags.READ_WRITE, items * width * 4)
-    kernel.set_args(sums, np.float32(0.999), np.int32(rounds))
     local = (1,) if cpu else (256,)
-    seconds = _best(on.queue, lambda: cl.enqueue_nd_range_kernel(on.queue, kernel, (items,), local))
+
+    def launch() -> None:
+        cl.enqueue_nd_range_kernel(on.queue, kernel, (items,), local)
+
+    rounds, took = 50, 0.0  # a driver without multiply-adds of the processor computes them a thousand times slower
+    while took < LAUNCH_SECONDS and rounds < MOST_ROUNDS:
+        rounds *= 4
+        kernel.set_args(sums, np.float32(0.999), np.int32(rounds))
+        took = _time(on.queue, launch)
+    seconds = _best(on.queue, launch)
     return 2.0 * items * width * chains * rounds / seconds
 
 

@@ -134,7 +134,8 @@ def overview(reports: Iterable[DeviceReport]) -> list[str]:
     for one in reports:
         found = one.capabilities
         check = f"{one.check.passed} of {one.check.rows}" + ("*" if one.check.ended else "")
-        peaks = f"{one.bench.peak_flops / 1e9:.0f}, {one.bench.peak_bandwidth / 1e9:.1f}"
+        gflops = one.bench.peak_flops / 1e9
+        peaks = f"{gflops:.{0 if gflops >= 10 else 2}f}, {one.bench.peak_bandwidth / 1e9:.1f}"
         rows.append([found["name"], found["platform"], found["driver"], peaks, check])
     return list(_table(["device", "platform", "driver", "GFLOPS, GB/s", "rows that pass"], rows))
 
