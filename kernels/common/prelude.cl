@@ -4,6 +4,7 @@
 // BRAIN    with 16: the 16 bits are those of bfloat16, the first ones of a float; otherwise those of half.
 // VL       lanes of the vector type realv (2, 4, 8, 16); left undefined where a kernel has no vectors. A kernel with
 //          vectors runs in work-groups of one item, except for the GPUs' products, which say so by SCALAR_ITEMS.
+// UNFUSED  the device has no fused multiply-add: fma rounds twice.
 
 #ifndef STORAGE
 #define STORAGE 32
@@ -26,6 +27,10 @@ typedef float real;
 typedef float stored;
 typedef float real;
 #define REAL(x) x##f
+#endif
+
+#ifdef UNFUSED
+#define fma(a, b, c) mad(a, b, c)
 #endif
 
 // A kernel that runs in work-groups of one item.

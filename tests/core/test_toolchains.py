@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -74,6 +75,24 @@ def test_devices_work_without_a_toolchain_of_their_own(kept, monkeypatch, rng):
         results.append(np.full((2, 7, 9, 11), np.nan, np.float32))
         context.plan(problem).run(**arrays, y=results[-1])
     assert np.allclose(*results, rtol=1e-5, atol=1e-5) and not np.isnan(results[0]).any()
+
+
+def test_a_device_without_fused_multiply_adds_gets_none(monkeypatch, rng):
+    """Software would compute them there, a hundred times slower; where rounding is told by one, it stays."""
+    context = core.Context.on(None)
+    monkeypatch.setattr(context.toolchain, "fuses", False)
+    sources = []
+    whole = context.toolchain.kernel_text
+    monkeypatch.setattr(context.toolchain, "kernel_text", lambda *a: sources.append(whole(*a)[0]) or whole(*a))
+    problem = core.parse("conv forward n2 ic5 ih9 iw11 oc7 kh3 kw3 ph1 pw1")
+    arrays, y = problem.sample(rng), np.full((2, 7, 9, 11), np.nan, np.float32)
+    context.plan(problem).run(**arrays, y=y)
+    assert np.allclose(y, problem.reference(arrays)["y"], rtol=1e-5, atol=1e-5)
+    assert sources and all("#define UNFUSED 1\n" in source for source in sources)
+    x, tail = np.linspace(0, 8, 999, dtype=np.float32), np.full(999, np.nan, np.float32)
+    context.plan(core.parse("pointwise x0[999] : y0 = erfc(x0)")).run(x0=x, y0=tail)
+    expected = np.array([math.erfc(value) for value in x.tolist()])
+    assert np.max(np.abs(tail - expected) / expected) < 2e-6
 
 
 def test_the_compilers_warnings_never_reach_the_terminal(context, capfd):

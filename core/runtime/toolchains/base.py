@@ -162,6 +162,8 @@ class Toolchain:
 
         self.cl_device = cl_device
         self.is_cpu = bool(cl_device.type & cl.device_type.CPU)
+        # where the device has no fused multiply-add, drivers compute it by whole numbers, a hundred times slower
+        self.fuses = bool(cl_device.single_fp_config & cl.device_fp_config.FMA)
 
     @classmethod
     def serves(cls, platform: str, version: str) -> bool:
@@ -236,6 +238,8 @@ class Toolchain:
         """
         if not self.HAS_PREFETCH:
             macros = {**macros, "__builtin_prefetch(...)": "((void)0)"}
+        if not self.fuses:
+            macros = {**macros, "UNFUSED": 1}
         front = "".join(f"#define {key} {value}\n" for key, value in macros.items())
         named = sources.functions(file).intersection(sources.WORD.findall(front))
         return self._arranged(file, name, named, macros, front)
