@@ -64,7 +64,7 @@ ALLOWED = {
     "core.operators": {"core.errors", "core.planning", "core.problem"},
     "core.graph": {"core.errors", "core.operators", "core.planning", "core.problem", "core.runtime"},
     "core.nn": {"core.errors", "core.graph", "core.operators", "core.problem"},
-    "core.model": {"core.errors", "core.graph", "core.nn", "core.operators", "core.session"},
+    "core.model": {"core.errors", "core.graph", "core.nn", "core.operators", "core.planning", "core.session"},
     "core.tuning": {
         *("core.abi", "core.errors", "core.graph", "core.operators"),
         *("core.planning", "core.problem", "core.runtime", "core.session"),
@@ -114,9 +114,13 @@ ALLOWED = {
     "plugins.registry": {"core", "plugins.plugin"},
     "plugins.command_line": {"core", "plugins.plugin", "plugins.registry"},
     "plugins.mxnet": {"core", "mxnet_ops", "plugins.command_line", "plugins.plugin", "plugins.registry"},
-    "plugins.caffe": {"core", "caffe_layers", "plugins.command_line", "plugins.plugin", "plugins.registry"},
+    "plugins.caffe": {
+        *("core", "caffe_layers", "plugins.command_line", "plugins.models.groups", "plugins.plugin"),
+        "plugins.registry",
+    },
     "plugins.onnx": {"core", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.torch": {"core", "plugins.command_line", "plugins.plugin", "plugins.registry"},
+    "plugins.models.groups": {"core", "plugins.plugin"},
     "plugins.models": {
         *("core", "caffe_layers", "mxnet_ops", "plugins.command_line", "plugins.onnx", "plugins.plugin"),
     },

@@ -1,6 +1,7 @@
 """Models with named inputs, parameters and outputs, and the sessions that run them; no framework."""
 
 from clgraft.core.model.errors import ModelError, UnsupportedOperators
+from clgraft.core.model.groups import Group
 from clgraft.core.model.lowered import LoweredNet, Net
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import PRECISIONS, carried, expect_precision
@@ -12,6 +13,7 @@ from clgraft.core.model.training import LoweredTraining, TrainingNet
 
 __all__ = [
     "PRECISIONS",
+    "Group",
     "LoweredNet",
     "LoweredTraining",
     "ModelError",

@@ -27,7 +27,7 @@ class Memory:
         if self._staged:
             import pyopencl.array as device_array
 
-            return device_array.to_device(self._context.queue, np.ascontiguousarray(elements))
+            return device_array.to_device(self._context.queue, np.array(elements, order="C"))
         nbytes = math.prod(elements.shape) * elements.dtype.itemsize
         block = np.empty(nbytes + ALIGNMENT, np.uint8)
         start = -block.ctypes.data % ALIGNMENT
@@ -50,5 +50,5 @@ class Memory:
         if isinstance(array, np.ndarray):
             array[...] = elements
         else:
-            array.set(np.ascontiguousarray(elements), self._context.queue)
+            array.set(np.array(elements, order="C"), self._context.queue)
             self._context.queue.finish()

@@ -312,6 +312,7 @@ class NetSession(Session):
                 self._store = Store(self._net, self._context)
                 self._programs.clear()  # they have the parameters as constants
         options.setdefault("passes", self._passes)
+        options.setdefault("precision", self._precision)
         return Trainer(net, self._context, self._store, optimizer, **options)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:

@@ -27,6 +27,15 @@ class Store:
         self._arrays: dict[str, Any] = {}
         self._lock = threading.Lock()
 
+    def add(self, net: Net) -> None:
+        """Take the parameters of another form of the net, which may have more of them."""
+        self._net = net
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names."""
+        return tuple(self._net.parameters)
+
     def __contains__(self, name: str) -> bool:
         return name in self._net.parameters
 

@@ -4,60 +4,42 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.errors import hint
-from clgraft.core.graph import CompiledGraph, Graph, GraphBuilder, Report, Value
+from clgraft.core.graph import Graph, Report
 from clgraft.core.model.errors import ModelError
+from clgraft.core.model.groups import Group
 from clgraft.core.model.memory import Memory
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import carried
+from clgraft.core.model.scaling import LossScale
+from clgraft.core.model.steps import (
+    ADD,
+    APPLY,
+    LOOK,
+    PARAMETER,
+    SCALE,
+    SUM,
+    UPDATE,
+    UPDATE_SUM,
+    UPDATES,
+    Step,
+    StepBuilder,
+)
 from clgraft.core.model.store import Store
-from clgraft.core.model.training import LABEL, Loss, LoweredTraining, TrainingNet, named_loss
-from clgraft.core.nn import optimizers
-from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.model.training import LABEL, Loss, TrainingNet, named_loss
 from clgraft.core.nn.optimizers import Optimizer
 from clgraft.core.operators.dropout import KEY_WORDS
+from clgraft.core.planning.precision import FLOAT32, mixed_precision
 
-LOSS = "loss"
 MOST_PROGRAMS = 8  # sets of shapes that are kept
 WORD = 2**32
-
-
-@dataclass
-class Step:
-    """A step for some shapes of the inputs, compiled.
-
-    Attributes
-    ----------
-    compiled : CompiledGraph
-    inputs : mapping of str to str
-        The trainer's inputs that the graph reads, by their names in it.
-    states : mapping of str to tuple of str
-        What each state of the graph is: a kind (`PARAMETER`, or a history's name) and a parameter's name.
-    keys : tuple of str
-    shown : mapping of str to str
-        What a step returns, by its names, with the graph's.
-    losses : mapping of str to float
-        As of `LoweredTraining`.
-    """
-
-    compiled: CompiledGraph
-    inputs: Mapping[str, str]
-    states: Mapping[str, tuple[str, str]]
-    keys: tuple[str, ...]
-    shown: Mapping[str, str]
-    losses: Mapping[str, float]
-
-
-PARAMETER, SUM = "parameter", "sum"
-# what becomes of gradients: parameters change by them, or by them and the sum so far; they are added to it; or none are
-UPDATE, UPDATE_SUM, ADD, LOOK = "update", "update_sum", "add", "look"
 
 
 class Trainer:
@@ -88,6 +70,14 @@ class Trainer:
         For parameters their factors of the learning rate and of weight decay; by default those of the model.
     seed : int
         Of dropout.
+    precision : str, optional
+        ``float16`` or ``bfloat16``: products are computed in 16 bits, and in float32 what rounding would spoil;
+        parameters, their updates and histories are float32. By default what ``CLGRAFT_PRECISION`` says.
+    loss_scale : float, optional
+        What losses are multiplied by before gradients are taken, and gradients divided by. By default 1, and for
+        ``float16`` a number that follows the gradients (see `LossScale`).
+    group : Group, optional
+        Processes that train the model together, each on its own batch: gradients are averaged over them.
     passes : str, optional
         Switches of passes of the graph.
     **options
@@ -100,6 +90,10 @@ class Trainer:
     lr : float
     steps : int
         How many updates there were.
+    skipped : int
+        How many steps changed nothing, since a gradient was infinite.
+    loss_scale : float
+        What losses are multiplied by.
     outputs : dict of str to numpy.ndarray
         What the last step has computed besides the new parameters: ``loss``, or the values that the net names.
     """
@@ -117,10 +111,16 @@ class Trainer:
         frozen: Any = (),
         multipliers: Mapping[str, tuple[float, float]] | None = None,
         seed: int = 0,
+        precision: str | None = None,
+        loss_scale: float | None = None,
+        group: Group | None = None,
         passes: str | None = None,
         **options: Any,
     ) -> None:
         self._net, self._context, self._passes = net, context, passes
+        self._mixed = mixed_precision(precision)
+        self._scale = LossScale.of(net.kind, self._mixed, loss_scale)
+        self._group = None if group is None or group.size == 1 else group
         self.kind = net.kind
         self.lr, self.seed, self.steps, self._draws = lr, seed, 0, 0
         if isinstance(optimizer, Optimizer):
@@ -143,7 +143,10 @@ class Trainer:
         self._adding = False  # whether there are sums of gradients
         self._histories: dict[tuple[str, str], Any] = {}
         self._programs: OrderedDict[Any, Step] = OrderedDict()
+        self._last: Step  # what ran last
         self.outputs: dict[str, np.ndarray] = {}
+        if self._group is not None:
+            self._share()
 
     def __repr__(self) -> str:
         return f"Trainer({self.optimizer.kind!r}, lr={self.lr}, {len(self.factors)} parameters, steps={self.steps})"
@@ -178,10 +181,24 @@ class Trainer:
         if not update:
             self._adding = True
             return self._run(arrays, ADD)
-        mode = UPDATE_SUM if self._adding else UPDATE
+        if self._group is not None:
+            loss, program = self._run(arrays, ADD), self._last
+            self._exchange(program)
+            self._update(self._kept((APPLY, program.changed), lambda: self._builder.applied(program.changed)), {})
+        else:
+            loss = self._run(arrays, UPDATE_SUM if self._adding else UPDATE)
         self._adding = False
-        self.steps += 1
-        return self._run(arrays, mode)
+        return loss
+
+    @property
+    def skipped(self) -> int:
+        """How many steps changed nothing, since a gradient was infinite or NaN."""
+        return 0 if self._scale is None else self._scale.skipped
+
+    @property
+    def loss_scale(self) -> float:
+        """What losses are multiplied by before gradients are taken."""
+        return 1.0 if self._scale is None else self._scale.value
 
     def loss(self, arrays: Mapping[str, Any]) -> float:
         """Return the sum of the losses as a step computes it, and change no parameter but moving averages."""
@@ -190,18 +207,59 @@ class Trainer:
     def _run(self, arrays: Mapping[str, Any], mode: str) -> float:
         given = self._given(arrays)
         program = self._program({name: array.shape for name, array in given.items()}, mode)
+        for name, check in program.checks:
+            check(given[name])
         values: dict[str, Any] = {inside: given[name] for name, inside in program.inputs.items()}
-        for name, (kind, parameter) in program.states.items():
-            values[name] = self._state(kind, parameter)
+        values.update({value.name: np.full(value.shape, self.loss_scale, value.dtype) for value in program.incoming})
         for number, name in enumerate(program.keys):
             values[name] = self._key(number)
         self._draws += 1
-        scalars = self.optimizer.scalars(self.steps, self.lr) if mode in (UPDATE, UPDATE_SUM) else {}
+        self._last = program
+        found = self._update(program, values, changes=mode in UPDATES)
+        self.outputs = {name: found[inside] for name, inside in program.shown.items() if inside in found}
+        return sum(weight * float(np.sum(self.outputs[name])) for name, weight in program.losses.items())
+
+    def _update(self, program: Step, values: dict[str, Any], changes: bool = True) -> dict[str, Any]:
+        """Run a graph, and count its update if it has one and does not skip it."""
+        for name, (kind, parameter) in program.states.items():
+            values[name] = self._state(kind, parameter)
+        scalars = self.optimizer.scalars(self.steps + 1, self.lr) if changes else {}
+        if changes and self._scale is not None:
+            scalars = self._scale.unscaled(scalars)
+        if program.scaled:
+            scalars[SCALE] = self.loss_scale
         found = program.compiled.run(values, scalars)
         if not found:
             self._context.finish()
-        self.outputs = {name: found[inside] for name, inside in program.shown.items() if inside in found}
-        return sum(weight * float(np.sum(self.outputs[name])) for name, weight in program.losses.items())
+        if changes:
+            applied = not program.overflow or float(np.sum(found[program.overflow])) == 0
+            if self._scale is not None:
+                self._scale.follow(applied)
+            self.steps += applied
+        return found  # type: ignore[no-any-return]
+
+    # several processes
+
+    def _share(self) -> None:
+        """Begin with the parameters of the first process."""
+        assert self._group is not None
+        for name, array in self._store.all().items():
+            if array.dtype.kind == "f":
+                self._group.broadcast(array)
+                self._store.change(name, array)
+
+    def _exchange(self, program: Step) -> None:
+        """Make sums of gradients their means over all processes."""
+        assert self._group is not None
+        states = [self._state(SUM, name) for name in program.changed]
+        arrays = [self._memory.elements(state) for state in states]
+        flat = np.concatenate([array.reshape(-1) for array in arrays])
+        self._group.sum(flat)
+        flat /= self._group.size
+        start = 0
+        for state, array in zip(states, arrays):
+            self._memory.change(state, flat[start : start + array.size].reshape(array.shape))
+            start += array.size
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -219,6 +277,18 @@ class Trainer:
             kind: {name: self._memory.elements(self._state(kind, name)) for name in self.factors}
             for kind in self.optimizer.histories
         }
+
+    @property
+    def sums(self) -> dict[str, np.ndarray]:
+        """Copies of the gradients that were added up since the last update."""
+        if not self._adding:
+            return {}
+        kept = [name for name in self.factors if (SUM, name) in self._histories]
+        return {name: self._memory.elements(self._state(SUM, name)) / np.float32(self.loss_scale) for name in kept}
+
+    def keys(self, count: int) -> list[np.ndarray]:
+        """Return the keys of the random numbers of the next step."""
+        return [self._key(number) for number in range(count)]
 
     def set_history(self, kind: str, name: str, array: Any) -> None:
         """Overwrite what the optimizer keeps for a parameter."""
@@ -239,7 +309,9 @@ class Trainer:
         """Write the histories and the number of steps, as `numpy.savez` does."""
         arrays = {f"{kind}/{name}": a for kind, each in self.histories.items() for name, a in each.items()}
         with open(path, "wb") as file:
-            np.savez(file, steps=np.int64(self.steps), draws=np.int64(self._draws), **arrays)  # type: ignore[arg-type]
+            counts = {"steps": np.int64(self.steps), "draws": np.int64(self._draws)}
+            scale = {} if self._scale is None else {"scale": self._scale.state}
+            np.savez(file, **counts, **scale, **arrays)  # type: ignore[arg-type]
 
     def load_states(self, path: str | os.PathLike[str]) -> None:
         """Read what `save_states` has written."""
@@ -251,6 +323,9 @@ class Trainer:
         if "steps" not in arrays or "draws" not in arrays:
             raise ModelError(f"[{self.kind}] got {path}, expected a file of save_states")
         self.steps, self._draws = int(arrays.pop("steps")), int(arrays.pop("draws"))
+        scale = arrays.pop("scale", None)
+        if scale is not None and self._scale is not None:
+            self._scale.state = scale
         for key, array in arrays.items():
             kind, _, name = key.partition("/")
             self.set_history(kind, name, array)
@@ -299,135 +374,29 @@ class Trainer:
         return np.array(words[:KEY_WORDS], np.uint32).view(np.int32)
 
     def _program(self, shapes: Mapping[str, tuple[int, ...]], mode: str) -> Step:
-        names = self.optimizer.names, self.optimizer.kind, tuple(self.factors.items())
-        key = (tuple(sorted(shapes.items())), mode, names)
-        if key not in self._programs:
-            self._programs[key] = self._built(shapes, mode)
+        return self._kept((tuple(sorted(shapes.items())), mode), lambda: self._builder.step(shapes, mode))
+
+    def _kept(self, key: Any, make: Callable[[], Step]) -> Step:
+        """Return a step for the optimizer and the factors of now."""
+        whole = (key, self.optimizer.names, self.optimizer.kind, tuple(self.factors.items()))
+        if whole not in self._programs:
+            self._programs[whole] = make()
             if len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
-        self._programs.move_to_end(key)
-        return self._programs[key]
+        self._programs.move_to_end(whole)
+        return self._programs[whole]
 
-    def _built(self, shapes: Mapping[str, tuple[int, ...]], mode: str) -> Step:
-        """Return the step for some shapes: forward, backward, and what becomes of the gradients: a mode."""
-        own = {port.name for port in self._net.inputs}
-        lowered = self._net.lower({name: shape for name, shape in shapes.items() if name in own})
-        build, inputs = lowered.build, dict(lowered.inputs)
-        for port in self.inputs:
-            if port.name not in own:
-                inputs[port.name] = build.input(f"label{len(inputs)}", shapes[port.name], port.dtype)
-        heads, shown = self._heads(lowered, inputs)
-        inside = {name: value for value, name in lowered.parameters.items()}
-        learned = [name for name in self.factors if name in inside and mode != LOOK]
-        for tensor in shown.values():
-            if tensor.name not in {head.name for head in heads}:
-                build.without_gradient(tensor)
-        outputs = list({tensor.name: tensor for tensor in (*heads, *shown.values())}.values())
-        passes = build.passes(outputs, [inside[name] for name in learned])
-        whole = build.graph.graph(*dict.fromkeys(tensor.name for tensor in shown.values()))
-        states = {value.name for value in whole.states}
-        incoming = {value.name: np.ones(value.shape, value.dtype) for value in passes.incoming.values()}
-        values = {value.name: value for value in whole.inputs}
-        kept = {inside[name] for name in self.factors if name in inside}  # they change from step to step
-        moved = kept if mode != LOOK else set()
-        graph = replace(
-            whole,
-            nodes=(*passes.forward, *passes.backward),
-            inputs=(
-                *(value for value in whole.inputs if value.name not in moved),
-                *passes.incoming.values(),
-            ),
-            states=(*whole.states, *(values[name] for name in sorted(moved, key=list(values).index))),
+    @property
+    def _builder(self) -> StepBuilder:
+        return StepBuilder(
+            self._net,
+            self.inputs,
+            self._loss,
+            self.optimizer,
+            self.factors,
+            self._context,
+            self._store,
+            self._passes,
+            self._mixed or FLOAT32,
+            self._scale is not None,
         )
-        of_states = {name: (PARAMETER, lowered.parameters[name]) for name in (*states, *moved)}
-        if mode != LOOK:
-            graph, more = self._updated(graph, learned, inside, passes.found, mode)
-            of_states.update(more)
-        constants = {**build.constants, **incoming}
-        changing = {} if moved else {value: lowered.parameters[value] for value in sorted(kept)}
-        for value, name in lowered.parameters.items():
-            if value not in of_states and value not in changing:
-                constants[value] = self._store.elements(name)
-        known = {value.name for value in graph.inputs}
-        compiled = self._context.compile(
-            graph, self._passes, {name: array for name, array in constants.items() if name in known}
-        )
-        return Step(
-            compiled,
-            {name: tensor.name for name, tensor in inputs.items()},
-            {**of_states, **{value: (PARAMETER, name) for value, name in changing.items()}},
-            tuple(tensor.name for tensor in lowered.keys),
-            {name: tensor.name for name, tensor in shown.items()},
-            lowered.losses if self._loss is None else {LOSS: 1.0},
-        )
-
-    def _heads(
-        self, lowered: LoweredTraining, inputs: Mapping[str, Tensor]
-    ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-        """Return what is differentiated, and what a step returns."""
-        if self._loss is not None:
-            outputs = {port.name: lowered.values[port.name] for port in self._net.outputs}
-            loss = self._loss(lowered.build, outputs, inputs)
-            return (loss,), {LOSS: loss}
-        if not lowered.heads:
-            raise ModelError(f"[{self.kind}] got a net without a loss, expected one, or the argument loss")
-        return lowered.heads, dict(lowered.shown)
-
-    def _updated(
-        self,
-        graph: Graph,
-        learned: list[str],
-        inside: Mapping[str, str],
-        found: Mapping[str, str],
-        mode: str,
-    ) -> tuple[Graph, dict[str, tuple[str, str]]]:
-        """Return a graph with what becomes of the gradients, and what its new states are."""
-        builder = GraphBuilder(graph, "u")
-        build = Build(builder, training=True)
-        shapes = {value.name: value for value in graph.states}
-        names = [name for name in learned if found.get(inside[name])]
-        if not names:
-            raise ModelError(f"[{self.kind}] got losses that depend on no parameter, expected one that does")
-        weights = {name: _tensor(shapes[inside[name]]) for name in names}
-        for name, tensor in weights.items():
-            if tensor.dtype != "float32":
-                raise ModelError(f"[{self.kind}] got parameter {name!r} of {tensor.dtype}, expected float32 to train")
-        gradients = {name: Tensor(found[inside[name]], weights[name].shape) for name in names}
-        states: dict[str, tuple[str, str]] = {}
-
-        def state(kind: str, name: str) -> Tensor:
-            tensor = build.state(f"{kind}.{inside[name]}", weights[name].shape)
-            states[tensor.name] = (kind, name)
-            return tensor
-
-        if mode in (ADD, UPDATE_SUM):
-            sums = {name: state(SUM, name) for name in names}
-            if mode == ADD:
-                for name in names:
-                    build.update("y0 = x1 + x0;", [gradients[name]], [sums[name]])
-                return builder.graph(*graph.outputs), states
-            for name in names:
-                gradients[name] = build.pointwise("y0 = x1 + x0;", [gradients[name], sums[name]])[0]
-                build.update("y0 = 0;", [], [sums[name]])
-        for scalar in self.optimizer.names:
-            builder.scalar(scalar)
-        factor = None
-        if self.optimizer.options["clip_norm"] is not None:
-            factor = optimizers.norm_factor(build, list(gradients.values()), "most")
-        for name in names:
-            histories = {kind: state(kind, name) for kind in self.optimizer.histories}
-            lr_mult, decay_mult = self.factors[name]
-            self.optimizer.apply(
-                build,
-                weights[name],
-                gradients[name],
-                histories,
-                lr_mult=lr_mult,
-                decay_mult=decay_mult,
-                factor=factor,
-            )
-        return builder.graph(*graph.outputs), states
-
-
-def _tensor(value: Value) -> Tensor:
-    return Tensor(value.name, value.shape, value.dtype)

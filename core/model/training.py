@@ -34,6 +34,8 @@ class LoweredTraining(LoweredNet):
         Those of `shown` whose sums, times these weights, are the loss.
     keys : tuple of Tensor
         Keys of random numbers, inputs of the graph: each step has others.
+    checks : tuple of (str, callable)
+        Inputs of the net, and what raises an error for elements that do not fit.
 
     Notes
     -----
@@ -44,6 +46,7 @@ class LoweredTraining(LoweredNet):
     shown: Mapping[str, Tensor] = field(default_factory=dict)
     losses: Mapping[str, float] = field(default_factory=dict)
     keys: tuple[Tensor, ...] = ()
+    checks: tuple[tuple[str, Callable[[np.ndarray], None]], ...] = ()
 
 
 class TrainingNet(Net, Protocol):
@@ -129,6 +132,7 @@ LOSSES: dict[str, Callable[[Build, Tensor, Tensor], Tensor]] = {
     "cross_entropy": _cross_entropy,
     "sigmoid_cross_entropy": _sigmoid_cross_entropy,
     "l2": _squares,
+    "mse": _squares,
     "l1": _absolute,
 }
 

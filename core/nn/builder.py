@@ -64,11 +64,14 @@ class Build:
     ----------
     constants : dict of str to numpy.ndarray
         Inputs of the graph that never change.
+    loss_scale : str
+        The graph's scalar that multiplies stated gradients of losses which ignore what comes in; empty for none.
     """
 
     def __init__(self, graph: Any = None, *, training: bool = False, overwritten: str = "") -> None:
         self.graph = GraphBuilder() if graph is None else graph
         self.training, self.overwritten = training, overwritten
+        self.loss_scale = ""
         self.constants: dict[str, np.ndarray] = {}
         self._stated: list[StatedGradient] = []
         self._after: dict[int, tuple[str, ...]] = {}  # nodes that run after the backward pass -> what they belong to
@@ -194,7 +197,9 @@ class Build:
 
         def names(nodes: Any, coming: tuple[str, ...], wanted: tuple[bool, ...]) -> Sequence[str]:
             given = tuple(replace(y, name=name) if name else None for y, name in zip(outputs, coming))
-            found = backward(Build(nodes, training=self.training, overwritten=self.overwritten), given, wanted)
+            build = Build(nodes, training=self.training, overwritten=self.overwritten)
+            build.loss_scale = self.loss_scale
+            found = backward(build, given, wanted)
             return tuple("" if one is None else one.name for one in found)
 
         read, written = (tuple(tensor.name for tensor in one) for one in (inputs, outputs))

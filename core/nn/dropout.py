@@ -29,6 +29,11 @@ def dropout(build: Build, x: Tensor, key: Tensor, rate: float, shared: Collectio
     return build.add(problem, x, key, scalars=scalars)[0]
 
 
+def kept(build: Build, x: Tensor, key: Tensor, rate: float) -> Tensor:
+    """Return numbers that are 0 where `dropout` drops an element of x, and positive elsewhere."""
+    return dropout(build, build.pointwise("y0 = 1 + 0 * x0;", [x])[0], key, rate)
+
+
 def same(build: Build, x: Tensor) -> Tensor:
     """Return the elements as a value of its own; its gradient is one as well."""
     return moved_alike(build, PointwiseProblem((x.shape,), "y0 = x0;", dtype=x.dtype), x, x.shape)

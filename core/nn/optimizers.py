@@ -7,6 +7,7 @@ Numbers are scalars of the graph, given by their names, or literal ones; a run w
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -19,6 +20,7 @@ from clgraft.core.operators.pointwise import Reduction
 
 Number = Union[float, str]
 
+RESULT = re.compile(r"\by(\d+) = ")
 # where weight decay goes: into the gradient, next to the step that is multiplied by the learning rate, or alone
 IN_GRADIENT, IN_STEP, ALONE = "gradient", "step", "alone"
 
@@ -49,6 +51,8 @@ class Parameter:
         Whether decay is added before the gradient is clipped.
     factor : Tensor, optional
         One element that the gradient is multiplied by first, such as that of `norm_factor`.
+    skip : Tensor, optional
+        One element: unless it is 0 nothing changes, such as that of `overflows`.
     """
 
     weight: Tensor
@@ -63,6 +67,7 @@ class Parameter:
     clip: Number | None = None
     clip_decayed: bool = False
     factor: Tensor | None = None
+    skip: Tensor | None = None
 
 
 def _add(
@@ -82,7 +87,7 @@ def _add(
     numbers : mapping of str to float or str
         Scalars that the text names.
     """
-    one, first = parameter, 1 if parameter.factor is None else 2
+    one, first = parameter, 1 + (parameter.factor is not None) + (parameter.skip is not None)
     shape = one.weight.shape
     reads = [build.reshape(one.gradient, shape)]
     lines = [f"real w = x{first};", "real rate = lr * lr_mult;"]
@@ -92,6 +97,8 @@ def _add(
     if one.factor is not None:
         reads.append(build.reshape(one.factor, (1,) * len(shape)))
         gradient = "x0 * x1 * rescale"
+    if one.skip is not None:
+        reads.append(build.reshape(one.skip, (1,) * len(shape)))
     taken = ""
     if one.decay is not None:
         scalars.update(decay=one.decay, decay_mult=one.decay_mult)
@@ -105,6 +112,9 @@ def _add(
         inside, outside = (added, "") if one.clip_decayed else ("", added)
         lines.append(f"real g = clamp({gradient}{inside}, -clip, clip){outside};")
     lines += [text, f"y0 = w - change{taken};"]
+    if one.skip is not None:
+        lines = [RESULT.sub(r"real new\1 = ", line) for line in lines]
+        lines += [f"y{i} = x{first - 1} == 0 ? new{i} : x{first + i};" for i in range(1 + len(histories))]
     states = [build.reshape(one.weight, shape), *(build.reshape(history, shape) for history in histories)]
     used = {name: number for name, number in {**scalars, **numbers}.items()}
     build.update(" ".join(lines), reads, states, used)
@@ -285,6 +295,16 @@ def norm_factor(build: Build, gradients: Sequence[Tensor], most: Number) -> Tens
     return build.pointwise("real n = sqrt(x0); y0 = n > most ? most / n : 1;", sums, {"most": most})[0]
 
 
+def overflows(build: Build, gradients: Sequence[Tensor]) -> Tensor:
+    """Return one element that is 0 if all gradients are finite."""
+    fold = Reduction("sum", shape=(1,))
+    text = "y0 = isfinite(x0) ? 0 : 1;"
+    sums = [build.pointwise(text, [build.reshape(g, (g.size,))], reduce=(fold,))[0] for g in gradients]
+    while len(sums) > 1:
+        sums = [_sum(build, sums[i : i + 16]) for i in range(0, len(sums), 16)]
+    return sums[0]
+
+
 def _sum(build: Build, values: Sequence[Tensor]) -> Tensor:
     return build.pointwise("y0 = " + " + ".join(f"x{i}" for i in range(len(values))) + ";", values)[0]
 
@@ -453,6 +473,7 @@ class Optimizer:
         lr_mult: float = 1.0,
         decay_mult: float = 1.0,
         factor: Tensor | None = None,
+        skip: Tensor | None = None,
     ) -> None:
         """Add the update of a parameter; the scalars are those of the graph by the names of `names`.
 
@@ -464,7 +485,7 @@ class Optimizer:
             States by the names of `histories`.
         lr_mult, decay_mult : float
             The parameter's own factors of the learning rate and of weight decay.
-        factor : Tensor, optional
+        factor, skip : Tensor, optional
             See `Parameter`.
         """
         given = self.options
@@ -481,6 +502,7 @@ class Optimizer:
             None if given["clip_gradient"] is None else "clip",
             given.get("clip_decayed", False),
             factor,
+            skip,
         )
         flags = {name: given[name] for name in ARGUMENTS if name in given}
         found = [histories[name] for name in self.histories]

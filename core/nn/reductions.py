@@ -106,3 +106,16 @@ def folded(build: Build, x: Tensor, axes: Collection[int], operation: str) -> Te
 
     build.state_gradient(first, (x,), (y,), backward)
     return y
+
+
+def magnitudes(build: Build, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums of the absolute values and of the squares of all elements, of one element each."""
+    fold = Reduction("sum", shape=(1,))
+    text = f"y0 = {VALUES['absolute'][0]}; y1 = {VALUES['squares'][0]};"
+    first, second = build.pointwise(text, [build.reshape(x, (x.size,))], reduce=(fold, fold))
+    return first, second
+
+
+def added(build: Build, a: Tensor, b: Tensor) -> Tensor:
+    """Return the sum of two values with as many elements."""
+    return build.pointwise("y0 = x0 + x1;", [a, build.reshape(b, a.shape)])[0]

@@ -20,7 +20,7 @@ class LoadedSession(NetSession):
         opset: int = 17,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> bytes:
-        """Return the model as an ONNX model, and write it to a file.
+        """Return the model as an ONNX model, with what trainers have learned, and write it to a file.
 
         Parameters
         ----------
@@ -45,7 +45,8 @@ class LoadedSession(NetSession):
             from clgraft.plugins.onnx.writing import to_onnx
         except ImportError as error:
             raise PluginError(f"[export] onnx is needed to write a model and cannot be imported: {error}") from None
-        data: bytes = to_onnx(self._net, self.shapes(shapes), opset).SerializeToString()
+        trained = None if self._store is None else self._store.all()
+        data: bytes = to_onnx(self._net, self.shapes(shapes), opset, trained).SerializeToString()
         if path is not None:
             write_whole(Path(path), data, 0o644)
         return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from clgraft import __version__
@@ -19,7 +20,12 @@ OPSETS = range(13, 24)  # whose operators are written
 USUAL = 17
 
 
-def to_onnx(net: Net, shapes: Mapping[str, tuple[int, ...]], opset: int = USUAL) -> ModelProto:
+def to_onnx(
+    net: Net,
+    shapes: Mapping[str, tuple[int, ...]],
+    opset: int = USUAL,
+    parameters: Mapping[str, np.ndarray] | None = None,
+) -> ModelProto:
     """Return a net for some shapes of its inputs as an ONNX model.
 
     Parameters
@@ -29,6 +35,8 @@ def to_onnx(net: Net, shapes: Mapping[str, tuple[int, ...]], opset: int = USUAL)
         Of all inputs.
     opset : int
         The version of ONNX's operators.
+    parameters : mapping of str to numpy.ndarray, optional
+        In place of the net's own.
 
     Raises
     ------
@@ -47,7 +55,7 @@ def to_onnx(net: Net, shapes: Mapping[str, tuple[int, ...]], opset: int = USUAL)
     read = {name for node in graph.nodes for name in node.reads} if graph else set()
     for inside, name in lowered.parameters.items():
         if inside in read:
-            values[inside] = writer.parameter(name, net.array(name))
+            values[inside] = writer.parameter(name, net.array(name) if parameters is None else parameters[name])
     for inside, array in lowered.build.constants.items():
         if inside in read or any(tensor.name == inside for tensor in outputs.values()):
             values[inside] = writer.parameter(writer.free(inside), array)

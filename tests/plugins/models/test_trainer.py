@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyopencl as cl
@@ -184,3 +186,119 @@ def test_a_device_with_memory_of_its_own():
         np.testing.assert_allclose(far.parameters[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
     far.set_parameter("two_bias", np.ones(3))
     assert far.parameters["two_bias"].tolist() == [1, 1, 1]
+
+
+CAFFE = SMALL.replace('name: "prob" type: "Softmax"', 'name: "prob" type: "Power"').encode()
+
+
+def both_kinds() -> dict[str, tuple]:
+    """Return for a net with a loss of its own and one without what makes a session, and a batch."""
+    target = np.float32(0.5) * np.sign(random(2, 5, seed=8))
+    return {
+        "mxnet": (lambda: session(symbol(LINES), PARAMETERS), {"data": X, "softmax_label": LABELS}, {}),
+        "caffe": (
+            lambda: NetSession(CaffeNet(read_net(CAFFE), WEIGHTS)),
+            {"data": random(2, 3, 8, 8, seed=1), "label": target},
+            {"loss": "l2"},
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["mxnet", "caffe"])
+def test_a_scale_of_losses_changes_nothing_and_16_bits_change_little(kind):
+    make, batch, more = both_kinds()[kind]
+    options = {"lr": 0.02, "momentum": 0.9, "weight_decay": 1e-3, "clip_norm": 0.3, **more}
+
+    def trained(**extra):
+        trainer = make().trainer("sgd", **options, **extra)
+        found = []
+        for _ in range(4):  # parts of an update, too
+            trainer.step(batch, update=False)
+            found.append(trainer.step(batch))
+        return trainer, found
+
+    plain, losses_of_it = trained()
+    scaled, others = trained(loss_scale=1024)
+    np.testing.assert_allclose(others, losses_of_it, rtol=1e-6)
+    for name, array in plain.parameters.items():
+        np.testing.assert_allclose(scaled.parameters[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+    for precision in ("float16", "bfloat16"):
+        assert make().trainer(precision=precision, **more).loss_scale == (2.0**16 if precision == "float16" else 1)
+        small, found = trained(precision=precision, loss_scale=256 if precision == "float16" else None)
+        assert small.skipped == 0
+        assert found != losses_of_it
+        np.testing.assert_allclose(found, losses_of_it, rtol=0.03, atol=0.01)
+        assert all(array.dtype == np.float32 for array in small.parameters.values())
+
+
+def test_a_step_with_infinite_gradients_changes_nothing_but_the_scale(tmp_path):
+    lines = [("FullyConnected", "two", {"num_hidden": 3}, ["data", "two_weight", "two_bias"]), LINES[-1]]
+    values = {"two_weight": random(3, 5, seed=3), "two_bias": random(3, seed=4)}
+    trainer = session(symbol(lines), values).trainer("adam", lr=0.05, precision="float16")
+    batch = {"data": 5 * X, "softmax_label": LABELS}
+    first = trainer.step(batch)
+    assert trainer.skipped == 1 and trainer.steps == 0 and trainer.loss_scale == 2.0**15
+    for name, array in values.items():
+        np.testing.assert_array_equal(trainer.parameters[name], array)
+    assert not any(array.any() for each in trainer.histories.values() for array in each.values())
+    found = [trainer.step(batch) for _ in range(40)]
+    assert trainer.steps + trainer.skipped == 41 and 1 < trainer.skipped < 20
+    assert found[-1] < 0.5 * first
+    trainer.save_states(tmp_path / "states.npz")
+    again = session(symbol(lines), values).trainer("adam", precision="float16")
+    again.load_states(tmp_path / "states.npz")
+    assert (again.loss_scale, again.skipped, again.steps) == (trainer.loss_scale, trainer.skipped, trainer.steps)
+    with pytest.raises(ModelError, match="loss_scale 0, expected a positive number"):
+        session(symbol(lines), values).trainer(loss_scale=0)
+
+
+class Threads:
+    """A group of two threads."""
+
+    def __init__(self, rank: int, shared: dict) -> None:
+        self.rank, self.size, self._shared = rank, 2, shared
+
+    def _all(self, array: np.ndarray) -> list[np.ndarray]:
+        self._shared[self.rank] = array.copy()
+        self._shared["barrier"].wait()
+        found = [self._shared[0], self._shared[1]]
+        self._shared["barrier"].wait()
+        return found
+
+    def sum(self, array: np.ndarray) -> None:
+        first, second = self._all(array)
+        array[...] = first + second
+
+    def broadcast(self, array: np.ndarray) -> None:
+        array[...] = self._all(array)[0]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_a_group_trains_as_one_with_the_whole_batch(precision):
+    lines = [line for line in LINES if line[1] not in ("bn", "drop")]
+    lines[1] = (*lines[1][:3], ["one"])
+    lines[2] = (*lines[2][:3], ["relu", "two_weight", "two_bias"])
+    values = {name: array for name, array in PARAMETERS.items() if "bn" not in name}
+    scale = None if precision == "float32" else 256.0
+    options = {"lr": 0.05, "momentum": 0.9, "precision": precision, "loss_scale": scale}
+    whole = session(symbol(lines), values).trainer("sgd", rescale_grad=1 / 2, clip_norm=1.0, **options)
+    shared = {"barrier": threading.Barrier(2, timeout=120)}
+
+    def follow(rank: int):
+        own = values if not rank else {name: 0 * array for name, array in values.items()}  # the first one's count
+        group = Threads(rank, shared)
+        trainer = session(symbol(lines), own).trainer("sgd", group=group, clip_norm=0.5, **options)
+        half = slice(4 * rank, 4 * rank + 4)
+        for _ in range(3):
+            trainer.step({"data": X[half], "softmax_label": LABELS[half]})
+        return trainer.parameters
+
+    for _ in range(3):
+        whole.step({"data": X, "softmax_label": LABELS})
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(follow, (0, 1))
+    tolerance = 1e-5 if precision == "float32" else 5e-3
+    for name, array in whole.parameters.items():
+        np.testing.assert_array_equal(first[name], second[name])
+        np.testing.assert_allclose(first[name], array, rtol=tolerance, atol=tolerance, err_msg=name)
+        assert np.abs(array - values[name]).max() > 1e-3
