@@ -40,6 +40,8 @@ class Model:
         What a run takes and gives.
     initializers : dict of str to numpy.ndarray
     limits : Limits
+    proto : onnx.ModelProto
+        The model as it is in the file.
     """
 
     graph: onnx.GraphProto
@@ -48,6 +50,7 @@ class Model:
     outputs: tuple[Port, ...]
     initializers: Mapping[str, np.ndarray] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    proto: onnx.ModelProto = field(default_factory=onnx.ModelProto)
 
 
 def load(source: Source) -> Model:
@@ -74,12 +77,12 @@ def load(source: Source) -> Model:
         budget.spend("bytes", dense_bytes(sparse), f"the sparse tensor {sparse.values.name!r}")
         initializers[sparse.values.name] = reader.read_sparse(sparse)
     _check(proto)
+    given, file = set(initializers), proto
     proto = inlined(proto, budget)
     _expect_supported(proto.graph)
-    given = set(initializers)
     inputs = tuple(_port(info, "input") for info in proto.graph.input if info.name not in given)
     outputs = tuple(_port(info, "output") for info in proto.graph.output)
-    return Model(proto.graph, opset, inputs, outputs, initializers, most)
+    return Model(proto.graph, opset, inputs, outputs, initializers, most, file)
 
 
 def _read(source: Source) -> tuple[onnx.ModelProto, Path | None]:

@@ -21,6 +21,7 @@ from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.copying import TransposeProblem
+from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.problem import Problem
 from clgraft.plugins.onnx import folding
@@ -33,6 +34,7 @@ from clgraft.plugins.onnx.values import REAL, OnnxValue, carrier_of, fault_of, k
 OPERAND = re.compile(r"\bx(\d+)\b")
 ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
 MOST_BYTES = 2**34  # of one value
+PARAMETER = "parameter "  # before an initializer's name, in the keys of those that change
 
 
 class Asked(Exception):
@@ -86,9 +88,10 @@ class IndexCheck:
 class _Build(Build):
     """Adds what functions of `clgraft.core.nn` compute to a model's graph."""
 
-    def __init__(self, on: ModelBuilder) -> None:
-        super().__init__(on.builder)
+    def __init__(self, on: ModelBuilder, training: bool) -> None:
+        super().__init__(on.builder, training=training)
         self._on = on
+        self.constants = on.constants
 
     def filled(self, shape: Sequence[int], value: float, dtype: str = "float32") -> Tensor:
         self._on.make_room(math.prod(shape) * np.dtype(dtype).itemsize)
@@ -110,6 +113,10 @@ class ModelBuilder:
     answers : mapping of str to numpy.ndarray
         Elements that were asked for, by the values' keys.
     most : Limits
+    training : bool
+        Whether gradients follow: dropout may draw random numbers.
+    training_mode : bool, optional
+        Whether batch norms and dropout compute as in training; by default as each node states.
 
     Attributes
     ----------
@@ -122,16 +129,34 @@ class ModelBuilder:
         For the functions of `clgraft.core.nn`.
     constants : dict of str to numpy.ndarray
         Inputs of the graph that never change.
+    parameters : dict of str to str
+        Inputs and states of the graph that are initializers which change, and their names in the model.
+    states : set of str
+        Those of them that the graph changes.
+    keys : list of Tensor
+        Of random numbers.
     """
 
-    def __init__(self, opset: int, has_fp64: bool, answers: Mapping[str, np.ndarray], most: Limits) -> None:
+    def __init__(
+        self,
+        opset: int,
+        has_fp64: bool,
+        answers: Mapping[str, np.ndarray],
+        most: Limits,
+        training: bool = False,
+        training_mode: bool | None = None,
+    ) -> None:
         self.opset, self.has_fp64, self.answers = opset, has_fp64, answers
+        self.training, self.training_mode = training, training_mode
         self.budget = Budget(most)
         self.checks: list[tuple[str, IndexCheck]] = []
         self.builder = GraphBuilder()
-        self.build: Build = _Build(self)
         self.constants: dict[str, np.ndarray] = {}
+        self.build: Build = _Build(self, training)
         self.inputs: dict[str, str] = {}  # the model's names -> the graph's
+        self.parameters: dict[str, str] = {}
+        self.states: set[str] = set()
+        self.keys: list[Tensor] = []
         self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}  # an array's id and type -> it, its input
         self._scopes: list[dict[str, OnnxValue]] = [{}]
         self._path: list[str] = []  # names of the subgraphs that are open
@@ -175,6 +200,28 @@ class ModelBuilder:
             return known(np.zeros(value.shape, dtype))
         self.inputs[name] = self.builder.input(value.name, value.shape, carrier)
         return value
+
+    def parameter(self, name: str, array: np.ndarray, is_state: bool = False) -> OnnxValue:
+        """Add an initializer that changes: as an input of the graph, or as a state that the graph itself changes."""
+        carrier, key = carrier_of(array.dtype.name, self.has_fp64), f"{PARAMETER}{name}"
+        if key in self.answers or not array.size:
+            return known(self.answers.get(key, array))
+        value = OnnxValue(array.shape, array.dtype.name, None, f"p{len(self.parameters)}", carrier, key)
+        (self.builder.state if is_state else self.builder.input)(value.name, value.shape, carrier)
+        self.parameters[value.name] = name
+        if is_state:
+            self.states.add(value.name)
+        return value
+
+    def key(self, node: OnnxNode) -> Tensor:
+        """Return the key of a node's random numbers, which differ from step to step."""
+        node.expect(self.training, "training")
+        self.keys.append(self.build.input(f"key{len(self.keys)}", (KEY_WORDS,), "int32"))
+        return self.keys[-1]
+
+    def trains(self, stated: bool) -> bool:
+        """Return whether a node computes as in training, where the node itself states it or not."""
+        return stated if self.training_mode is None else self.training_mode
 
     def check_input(self, value: OnnxValue, check: IndexCheck) -> None:
         """Have every run check the elements of a value, if it is an input of the model."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -13,12 +14,15 @@ import numpy as np
 from clgraft import core
 from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import CompiledGraph, Graph, Report
-from clgraft.core.model import Port, kept
+from clgraft.core.model import Port, Store, Trainer, kept
 from clgraft.core.model import Session as ModelSession
+from clgraft.core.model.training import LOSSES, Loss
+from clgraft.core.nn.optimizers import Optimizer
 from clgraft.core.planning.precision import mixed_precision
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.loading import Model, Source, load
-from clgraft.plugins.onnx.lowering import Asked, IndexCheck, ModelBuilder
+from clgraft.plugins.onnx.lowering import PARAMETER, Asked, IndexCheck, ModelBuilder
+from clgraft.plugins.onnx.training import OnnxNet, with_initializers, write_model
 from clgraft.plugins.onnx.values import OnnxValue, known
 
 
@@ -38,6 +42,8 @@ class ModelProgram:
         What has to be known to go on; None if the program is complete.
     checks : list of tuple of str and IndexCheck
         Inputs of the model that hold indices.
+    parameters : dict of str to str
+        Inputs of the graph that are initializers which a trainer changes, and their names in the model.
     next : dict
         The programs by the answers.
     """
@@ -48,6 +54,7 @@ class ModelProgram:
     outputs: tuple[OnnxValue, ...]
     asked: OnnxValue | None
     checks: list[tuple[str, IndexCheck]]
+    parameters: dict[str, str] = field(default_factory=dict)
     next: OrderedDict[bytes, ModelProgram] = field(default_factory=OrderedDict)
     compiled: CompiledGraph | None = None
 
@@ -96,6 +103,7 @@ class Session(ModelSession):
         self._model: Model = load(model)
         self._context, self._passes, self._precision = core.context(device), passes, precision
         self._programs: OrderedDict[Any, ModelProgram] = OrderedDict()
+        self._store: Store | None = None  # what trainers change
         if all(port.sizes is not None for port in self.inputs):  # so that nodes are refused now
             self._program({port.name: port.sizes for port in self.inputs})
 
@@ -112,12 +120,74 @@ class Session(ModelSession):
     @property
     def parameters(self) -> Mapping[str, np.ndarray]:
         """The model's initializers by name."""
-        return MappingProxyType({name: _read_only(array) for name, array in self._model.initializers.items()})
+        found = {name: _read_only(array) for name, array in self._model.initializers.items()}
+        return MappingProxyType(found if self._store is None else {**found, **self._store.all()})
 
     @property
     def opset(self) -> int:
         """The version of ONNX's operators that the model is written in."""
         return self._model.opset
+
+    def trainer(
+        self,
+        optimizer: str | Optimizer = "sgd",
+        *,
+        loss: Loss | None = None,
+        training_mode: bool | None = True,
+        trained: Collection[str] = (),
+        **options: Any,
+    ) -> Trainer:
+        """Return a trainer of the model's weights, with which this session computes from now on.
+
+        Parameters
+        ----------
+        optimizer : str or Optimizer
+        loss : str or callable, optional
+            As of `Trainer`, or the name of an output of one element. By default the output of one element that the
+            model has; if it has several, the one that is called ``loss``.
+        training_mode : bool, optional
+            Whether batch norms compute with statistics of the batch and change their moving averages, and dropout
+            draws: both by default, whatever the model's nodes state; None: as each node states.
+        trained : collection of str
+            Initializers of float32 that are trained besides the weights.
+        **options
+            See `Trainer`: ``lr``, ``frozen`` and others, and the optimizer's own, such as ``momentum``.
+
+        Raises
+        ------
+        ClgraftError
+            If the model has nodes that do not train, or an option does not fit.
+        """
+        changed = () if self._store is None else tuple(self._store.names)
+        net = OnnxNet(self._model, self._context.device.has_fp64, training_mode, trained, changed)
+        if isinstance(loss, str) and loss not in LOSSES and loss in self._names():
+            output = loss
+            options["loss"] = lambda build, outputs, inputs: outputs[output]
+        elif loss is not None:
+            options["loss"] = loss
+        options.setdefault("passes", self._passes)
+        options.setdefault("precision", self._precision)
+        with self._lock:
+            if self._store is None:
+                self._store = Store(net, self._context)
+            else:
+                self._store.add(net)
+            self._programs.clear()  # they have the initializers as constants
+        return Trainer(net, self._context, self._store, optimizer, **options)
+
+    def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
+        """Return the model with its parameters as they are now, and write it to a file.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file; by default none is written.
+        """
+        changed = {} if self._store is None else self._store.all()
+        proto = with_initializers(self._model.proto, self._model.initializers, changed)
+        if path is not None:
+            write_model(path, proto)
+        return proto.SerializeToString()
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         """Return the core's graph for some shapes of the inputs.
@@ -184,23 +254,26 @@ class Session(ModelSession):
     def _lowered(
         self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray], wanted: tuple[str, ...]
     ) -> ModelProgram:
-        model = self._model
+        model, store = self._model, self._store
         on = ModelBuilder(model.opset, self._context.device.has_fp64, answers, model.limits)
         asked = None
         try:
             for port in model.inputs:
                 on.define(port.name, on.input(port.name, shapes[port.name], port.dtype))
             for name, array in model.initializers.items():
-                on.define(name, known(array))
+                on.define(name, known(array) if store is None or name not in store else on.parameter(name, array))
             on.run(model.graph.node)
             outputs = tuple(self._found(on, name) for name in wanted)
         except Asked as question:
             asked = question.value
+            if store is not None and asked.key.startswith(PARAMETER):
+                array = store.elements(asked.key[len(PARAMETER) :])
+                return self._lowered(shapes, {**answers, asked.key: array}, wanted)
             outputs = (asked,)
-        given = set(on.inputs.values())
+        given = {*on.inputs.values(), *on.parameters}
         names = tuple(dict.fromkeys(v.name for v in outputs if v.array is None and v.name not in given))
         graph = on.builder.graph(*names) if names else None
-        return ModelProgram(graph, on.constants, on.inputs, outputs, asked, on.checks)
+        return ModelProgram(graph, on.constants, on.inputs, outputs, asked, on.checks, on.parameters)
 
     def _found(self, on: ModelBuilder, name: str) -> OnnxValue:
         try:
@@ -231,7 +304,12 @@ class Session(ModelSession):
                 name: np.ascontiguousarray(array, types[name]).reshape(array.shape)
                 for name, array in graph_inputs.items()
             }
+            if self._store is not None:
+                arrays.update({inside: self._store[name] for inside, name in program.parameters.items()})
             computed = compiled.run(arrays)
+        for value in program.outputs:
+            if self._store is not None and value.name in program.parameters:
+                graph_inputs[value.name] = self._store.elements(program.parameters[value.name])
         return [_finished(value, computed, graph_inputs) for value in program.outputs]
 
 

@@ -138,7 +138,9 @@ def of_onnx() -> dict[str, Any]:
 
     pictures = model()
     session = clgraft.load("small-symbol.json", "small-0000.params")
-    return {"images": array(1, 3, 16, 16), "pictures": pictures, "session": session}
+    images = array(1, 3, 16, 16)
+    batches = [(images, np.arange(196).reshape(1, 14, 14) % 4)]
+    return {"images": images, "pictures": pictures, "session": session, "batches": batches}
 
 
 def of_caffe() -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from onnx import helper
 
+from clgraft.core.nn import dropout as random
 from clgraft.core.nn.element_functions import SELU_ALPHA, SELU_SCALE, exact_power, find
 from clgraft.core.nn.elementwise import SELECTION, extremum, find_binary, limited, mean, total
 from clgraft.core.nn.formulas import assigned, renamed
@@ -219,10 +220,16 @@ def identity(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
 def dropout(
     on: ModelBuilder, node: OnnxNode, x: OnnxValue, ratio: OnnxValue | None = None, training: OnnxValue | None = None
 ) -> tuple[OnnxValue | None, ...]:
-    """Lower dropout for inference, which changes nothing."""
+    """Lower dropout, which changes nothing in inference."""
     if training is not None:
         node.expect(training.array is not None, "a training_mode that is no constant")
-        node.expect(not on.number(training), "training")
+    if on.trains(training is not None and bool(on.number(training))):
+        rate = float(node.get("ratio", 0.5) if ratio is None else on.number(ratio))
+        key, read = on.key(node), on.given(x)
+        y = on.taken(random.dropout(on.build, read, key, rate), x.dtype)
+        if not node.wants(1):
+            return y, None
+        return y, on.pointwise(IS_TRUE, [on.taken(random.kept(on.build, read, key, rate), x.dtype)], "bool")
     if not node.wants(1):
         return x, None
     on.budget.expect("bytes", x.size, node)

@@ -16,16 +16,23 @@ from clgraft.plugins.onnx.values import OnnxValue
 def batch_norm(
     on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxValue, beta: OnnxValue, mean: OnnxValue, var: OnnxValue
 ) -> OnnxValue | tuple[OnnxValue, ...]:
-    """Lower a batch norm with given statistics, or with the batch's."""
+    """Lower a batch norm with given statistics, or with the batch's; averages that are states follow those."""
     node.expect(bool(node.get("spatial", 1)), "spatial 0")
     eps, carrier = float(node.get("epsilon", 1e-5)), on.carrier(x)
     affine = [on.given(value, carrier) for value in (gamma, beta)]
-    if not node.get("training_mode", 0):
-        node.expect(not any(node.wants(output) for output in range(1, 5)), "several outputs")
+    stated = bool(node.get("training_mode", 0))
+    if not on.trains(stated):
+        node.expect(stated or not any(node.wants(output) for output in range(1, 5)), "several outputs")
         statistics = on.given(mean, carrier), on.given(var, carrier)
-        return on.taken(norms.batch_norm(on.build, on.given(x), *affine, statistics, eps=eps).y, x.dtype)
-    y, *current = norms.batch_norm(on.build, on.given(x), *affine, eps=eps)
+        y = norms.batch_norm(on.build, on.given(x), *affine, statistics, eps=eps).y
+        return (on.taken(y, x.dtype), mean, var) if stated else on.taken(y, x.dtype)
+    normed = norms.batch_norm(on.build, on.given(x), *affine, eps=eps)
+    y, *current = normed
     keep = float(node.get("momentum", 0.9))
+    if {mean.name, var.name} <= on.states and normed.mean.dtype == mean.carrier:
+        averages = on.given(mean), on.given(var)
+        norms.update_averages(on.build, on.given(x), normed, averages, keep=keep, add=(1 - keep, 1 - keep))
+        return on.taken(y, x.dtype), mean, var
     moved = []
     for running, value in zip((mean, var), current):
         wide = on.widest([running, on.taken(value, x.dtype)])
