@@ -22,9 +22,12 @@ class Feed:
     ----------
     layers : sequence of LayerParameter
     training : bool
-    rng : numpy.random.Generator
+    seed : int
+        Of random crops, mirrors and orders.
     feed : mapping of str to array or iterator, optional
         For the tops of Input and MemoryData layers.
+    share : (int, int)
+        The number of this process, and of all that train together: each takes every so many-th record.
 
     Attributes
     ----------
@@ -35,10 +38,16 @@ class Feed:
     """
 
     def __init__(
-        self, layers: Sequence[Any], training: bool, rng: np.random.Generator, feed: Mapping[str, Any] | None = None
+        self,
+        layers: Sequence[Any],
+        training: bool,
+        seed: int,
+        feed: Mapping[str, Any] | None = None,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
+        rng = np.random.default_rng(seed)
         sources = [
-            given_arrays(layer, feed or {}) if layer.type in GIVEN else batches(layer, training, rng)
+            given_arrays(layer, feed or {}) if layer.type in GIVEN else batches(layer, training, rng, share)
             for layer in layers
         ]
         self._first: Batch | None = _taken(sources)

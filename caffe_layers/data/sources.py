@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,29 @@ def library(name: str, package: str, layer: Any) -> Any:
         ) from None
 
 
-def batches(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Batch]:
+@dataclass(frozen=True)
+class Share:
+    """What a process reads of records, and its random numbers.
+
+    Attributes
+    ----------
+    rank, size : int
+        It takes the records rank, rank + size, ...: as Caffe's data layers do.
+    order, rng : numpy.random.Generator
+        For the order of records, which is the same in all processes, and for everything else.
+    """
+
+    rank: int
+    size: int
+    order: np.random.Generator
+    rng: np.random.Generator
+
+    def of(self, records: Iterator[Any]) -> Iterator[Any]:
+        """Return this process's records."""
+        return records if self.size == 1 else itertools.islice(records, self.rank, None, self.size)
+
+
+def batches(layer: Any, training: bool, rng: np.random.Generator, share: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
     """Return the batches of a layer, without end: an array for each of its tops.
 
     Parameters
@@ -43,6 +67,8 @@ def batches(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Ba
     layer : LayerParameter
     training : bool
     rng : numpy.random.Generator
+    share : (int, int)
+        The number of this process, and how many train together.
 
     Raises
     ------
@@ -51,10 +77,16 @@ def batches(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Ba
     """
     if layer.type not in KINDS:
         raise ModelError(f"[data] got layer {layer.name!r} of type {layer.type}, expected one of {sorted(KINDS)}")
-    return KINDS[layer.type](layer, training, rng)
+    rank, size = share
+    if size == 1:
+        return KINDS[layer.type](layer, training, Share(0, 1, rng, rng))
+    seed = int(rng.integers(2**32))
+    return KINDS[layer.type](
+        layer, training, Share(rank, size, np.random.default_rng(seed), np.random.default_rng((seed, rank)))
+    )
 
 
-def _dummy(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Batch]:
+def _dummy(layer: Any, training: bool, share: Share) -> Iterator[Batch]:
     given = layer.dummy_data_param
     shapes = [tuple(shape.dim) for shape in given.shape] or [
         tuple(sizes) for sizes in zip(given.num, given.channels, given.height, given.width)
@@ -70,14 +102,14 @@ def _dummy(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Bat
             shape = shapes[place if len(shapes) > 1 else 0]
             if filler.type == "constant":
                 if top not in fixed:
-                    fixed[top] = fillers.drawn(rng, shape, filler)
+                    fixed[top] = fillers.drawn(share.rng, shape, filler)
                 batch[top] = fixed[top]
             else:
-                batch[top] = fillers.drawn(rng, shape, filler)
+                batch[top] = fillers.drawn(share.rng, shape, filler)
         yield batch
 
 
-def _hdf5(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Batch]:
+def _hdf5(layer: Any, training: bool, share: Share) -> Iterator[Batch]:
     given = layer.hdf5_data_param
     h5py = library("h5py", "h5py", layer)
     names = [Path(line.strip()) for line in _lines(given.source, layer) if line.strip()]
@@ -85,7 +117,7 @@ def _hdf5(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Batc
 
     def rows() -> Iterator[tuple[dict[str, np.ndarray], int]]:
         while True:
-            for number in rng.permutation(len(names)) if given.shuffle else range(len(names)):
+            for number in share.order.permutation(len(names)) if given.shuffle else range(len(names)):
                 try:
                     with h5py.File(names[number], "r") as file:
                         arrays = {top: np.asarray(file[top], np.float32) for top in layer.top}
@@ -94,18 +126,18 @@ def _hdf5(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Batc
                 count = min(len(array) for array in arrays.values())
                 if not count:
                     raise ModelError(f"[data] got {names[number]} without rows for layer {layer.name!r}")
-                for row in rng.permutation(count) if given.shuffle else range(count):
+                for row in share.order.permutation(count) if given.shuffle else range(count):
                     yield arrays, row
 
     if not names:
         raise ModelError(f"[data] got {given.source} without files for layer {layer.name!r}")
-    source = rows()
+    source = share.of(rows())
     while True:
         taken = [next(source) for _ in range(size)]
         yield {top: np.stack([arrays[top][row] for arrays, row in taken]) for top in layer.top}
 
 
-def _database(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Batch]:
+def _database(layer: Any, training: bool, share: Share) -> Iterator[Batch]:
     given = layer.data_param
     if given.backend != LMDB:
         raise ModelError(
@@ -131,9 +163,9 @@ def _database(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[
                 raise ModelError(f"[data] got {given.source} without images for layer {layer.name!r}")
 
     source = items()
-    for _ in range(int(rng.integers(0, given.rand_skip)) if given.rand_skip else 0):
+    for _ in range(int(share.order.integers(0, given.rand_skip)) if given.rand_skip else 0):
         next(source)
-    yield from _images(layer, _batch_size(given, layer), source, Transform(layer, training, rng))
+    yield from _images(layer, _batch_size(given, layer), share.of(source), Transform(layer, training, share.rng))
 
 
 def _of_datum(datum: Any, layer: Any) -> tuple[np.ndarray, int]:
@@ -147,7 +179,7 @@ def _of_datum(datum: Any, layer: Any) -> tuple[np.ndarray, int]:
     return found.reshape(shape), datum.label
 
 
-def _listed(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Batch]:
+def _listed(layer: Any, training: bool, share: Share) -> Iterator[Batch]:
     given = layer.image_data_param
     pairs = [line.rsplit(None, 1) for line in _lines(given.source, layer) if line.strip()]
     if not pairs or any(len(pair) != 2 for pair in pairs):
@@ -156,7 +188,7 @@ def _listed(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Ba
 
     def items() -> Iterator[tuple[np.ndarray, int]]:
         while True:
-            for number in rng.permutation(len(pairs)) if given.shuffle else range(len(pairs)):
+            for number in share.order.permutation(len(pairs)) if given.shuffle else range(len(pairs)):
                 name, label = pairs[number]
                 try:
                     data = Path(given.root_folder + name).read_bytes()
@@ -165,9 +197,9 @@ def _listed(layer: Any, training: bool, rng: np.random.Generator) -> Iterator[Ba
                 yield _decoded(data, layer, given.is_color, size), int(label)
 
     source = items()
-    for _ in range(int(rng.integers(0, given.rand_skip)) if given.rand_skip else 0):
+    for _ in range(int(share.order.integers(0, given.rand_skip)) if given.rand_skip else 0):
         next(source)
-    yield from _images(layer, _batch_size(given, layer), source, Transform(layer, training, rng))
+    yield from _images(layer, _batch_size(given, layer), share.of(source), Transform(layer, training, share.rng))
 
 
 def _decoded(data: bytes, layer: Any, color: bool | None, size: tuple[int, int] | None = None) -> np.ndarray:
@@ -245,7 +277,7 @@ def _lines(source: str, layer: Any) -> list[str]:
         raise ModelError(f"[data] got {source} in layer {layer.name!r}, which cannot be read: {error}") from None
 
 
-KINDS: dict[str, Callable[[Any, bool, np.random.Generator], Iterator[Batch]]] = {
+KINDS: dict[str, Callable[[Any, bool, Share], Iterator[Batch]]] = {
     "DummyData": _dummy,
     "HDF5Data": _hdf5,
     "Data": _database,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.hosted.classes import class_name
 from clgraft.caffe_layers.nets.accuracy import accuracy
 from clgraft.caffe_layers.nets.layers import NetLayer, is_loss
+from clgraft.caffe_layers.nets.splits import SPLIT, with_splits
 from clgraft.caffe_layers.nets.weights import LayerWeights, write_caffemodel
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap.rules import MODULE
@@ -26,7 +28,7 @@ from clgraft.core.operators.dropout import KEY_WORDS
 
 TRAIN, TEST = 0, 1
 DTYPE = "float32"
-INPUT, SPLIT, SILENCE, ACCURACY = "Input", "Split", "Silence", "Accuracy"
+INPUT, SILENCE, ACCURACY = "Input", "Silence", "Accuracy"
 DATA = ("Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData")
 LARGEST_TEXT = 2**26  # bytes of a prototxt
 MOST_LAYERS = 10_000
@@ -62,6 +64,37 @@ def read_net(source: Source) -> Any:
     if len(net.layer) > MOST_LAYERS:
         raise ModelError(f"[caffe] got {name} with {len(net.layer)} layers, expected at most {MOST_LAYERS}")
     return net
+
+
+@dataclass
+class SeenLayer:
+    """A layer of a lowered net, for those who look inside.
+
+    Attributes
+    ----------
+    name : str
+    tops, bottoms : list of (str, Tensor)
+        Blobs.
+    parameters : list of (str, str, Tensor)
+        What Caffe calls a parameter, what the net calls it, and the value that this layer reads.
+    rates : list of float
+        Factors of the parameters' learning rates.
+    losses : list of bool
+        Which tops are losses.
+    states : set of int
+        Parameters that the layer itself changes, and that have no gradient.
+    stopped : set of int, or None
+        Bottoms to which the prototxt lets no gradient flow; None if it says nothing.
+    """
+
+    name: str
+    tops: list[tuple[str, Tensor]]
+    bottoms: list[tuple[str, Tensor]]
+    parameters: list[tuple[str, str, Tensor]]
+    rates: list[float]
+    losses: list[bool]
+    states: set[int]
+    stopped: set[int] | None
 
 
 class CaffeNet:
@@ -147,6 +180,16 @@ class CaffeNet:
             Naming the layer that does not fit its bottoms.
         """
         return _Lowering(self, shapes).run()
+
+    def seen(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[LoweredTraining, list[SeenLayer]]:
+        """Return the net as a graph with Caffe's Split layers, and its layers; each value has one reader."""
+        layers = [layer for layer in self.net.layer if _is_in(layer, self.net.state, self.phase)]
+        split = with_splits(self.net, layers, self.net.input)
+        net = CaffeNet(split, self.weights(), phase=self.phase, whole=self.whole)
+        lowering = _Lowering(net, shapes, [])
+        lowered = lowering.run()
+        places = {layer.name: place for place, layer in enumerate(split.layer)}
+        return lowered, sorted(lowering.layers or (), key=lambda seen: places.get(seen.name, -1))
 
     def fill(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Fill the parameters that the weights lack, for nets with the shapes of all inputs."""
@@ -236,8 +279,10 @@ class CaffeNet:
 class _Lowering:
     """A net for some shapes, while its graph is made."""
 
-    def __init__(self, net: CaffeNet, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._net, self._shapes = net, shapes
+    def __init__(
+        self, net: CaffeNet, shapes: Mapping[str, tuple[int, ...]], layers: list[SeenLayer] | None = None
+    ) -> None:
+        self._net, self._shapes, self.layers = net, shapes, layers
         self._build = Build(training=net.phase == TRAIN)
         self._learned: dict[str, Tensor] = {}
         self._inside: dict[str, str] = {}
@@ -250,12 +295,22 @@ class _Lowering:
         net, build = self._net, self._build
         inputs = {p.name: build.input(f"input{i}", self._shapes[p.name], DTYPE) for i, p in enumerate(net.inputs)}
         blobs = dict(inputs)
+        if self.layers is not None:
+            if net.net.input:
+                self._see("input", [(name, inputs[name]) for name in net.net.input])
+            for layer in net.data_layers:
+                self._see(layer.name, [(name, inputs[name]) for name in layer.top])
         for number, (layer, (found, _)) in enumerate(zip(net._layers, net._classes)):
             bottoms = [blobs[name] for name in layer.bottom]
             if layer.type == SPLIT:
                 tops = bottoms * len(layer.top)
+                if self.layers is not None:
+                    tops = [dropout.same(build, each) for each in tops]
+                    self._see(layer.name, list(zip(layer.top, tops)), list(zip(layer.bottom, bottoms)))
             elif layer.type == ACCURACY:
                 tops = self._guarded(layer, bottoms, lambda layer, bottoms: accuracy(build, layer, *bottoms))
+                if self.layers is not None:
+                    self._see(layer.name, list(zip(layer.top, tops)), list(zip(layer.bottom, bottoms)))
             else:
                 stopped = [i for i, flows in enumerate(layer.propagate_down) if not flows] if net.whole else []
                 for place in stopped:
@@ -274,6 +329,18 @@ class _Lowering:
             self._weights,
             tuple(self._keys),
         )
+
+    def _see(
+        self, name: str, tops: list[tuple[str, Tensor]], bottoms: Sequence[tuple[str, Tensor]] = (), layer: Any = None
+    ) -> SeenLayer:
+        """Add a layer to those that were seen."""
+        stopped = None
+        if layer is not None and len(layer.propagate_down):
+            stopped = {i for i, flows in enumerate(layer.propagate_down) if not flows}
+        seen = SeenLayer(name, tops, list(bottoms), [], [], [False] * len(tops), set(), stopped)
+        assert self.layers is not None
+        self.layers.append(seen)
+        return seen
 
     def _guarded(self, layer: Any, bottoms: list[Tensor], make: Callable[[Any, list[Tensor]], Any]) -> Any:
         where = f"{layer.type} {layer.name!r}"
@@ -308,12 +375,29 @@ class _Lowering:
             net.parameters.setdefault(name, _read_only(array))
         states = made.states
         learned = [self._parameter(name, place in states) for place, name in enumerate(net._names[number])]
+        if self.layers is not None:  # shared parameters have a gradient for each layer
+            learned = [one if place in states else dropout.same(build, one) for place, one in enumerate(learned)]
         tops = made.build(build, bottoms, learned, self._key if net.phase == TRAIN else None)
+        if self.layers is not None:
+            self._see_built(number, layer, bottoms, tops, learned, made)
         for top, name, weight in zip(tops, layer.top, made.loss_weights()):
             if weight and net.whole:
                 self._weights[name] = net.loss_weights[name] = weight
                 self._heads.append(top if made.is_loss else losses.weighted_sum(build, top, weight))
         return tops
+
+    def _see_built(
+        self, number: int, layer: Any, bottoms: list[Tensor], tops: list[Tensor], learned: list[Tensor], made: NetLayer
+    ) -> None:
+        """Add a layer with its parameters to those that were seen."""
+        seen = self._see(layer.name, list(zip(layer.top, tops)), list(zip(layer.bottom, bottoms)), layer)
+        seen.losses = [bool(weight) for weight in made.loss_weights()]
+        seen.states = set(made.states)
+        for place, (name, tensor) in enumerate(zip(self._net._names[number], learned)):
+            spec = layer.param[place] if place < len(layer.param) else None
+            shown = spec.name if spec is not None and spec.name else str(place)
+            seen.parameters.append((shown, name, tensor))
+            seen.rates.append(1.0 if spec is None else spec.lr_mult)
 
     def _parameter(self, name: str, is_state: bool) -> Tensor:
         """Return a parameter as an input or a state of the graph."""

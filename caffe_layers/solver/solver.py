@@ -14,16 +14,18 @@ from clgraft.caffe_layers.data.prefetch import Feed
 from clgraft.caffe_layers.nets.net import TEST, TRAIN, CaffeNet
 from clgraft.caffe_layers.nets.weights import LayerWeights, read_caffemodel
 from clgraft.caffe_layers.solver import policies
+from clgraft.caffe_layers.solver.debug import INFO, DebugInfo
 from clgraft.caffe_layers.solver.files import TYPES, read_solver
 from clgraft.caffe_layers.solver.snapshots import SolverState, expect_histories, read_state, write_state
 from clgraft.core.errors import ClgraftError
-from clgraft.core.model import ModelError, NetSession, Store, Trainer
+from clgraft.core.model import Group, ModelError, NetSession, Store, Trainer
 from clgraft.core.nn.optimizers import Optimizer
 from clgraft.core.session.contexts import context
 
 STOP, SNAPSHOT = "stop", "snapshot"
+REQUESTS = (None, STOP, SNAPSHOT)
 HDF5 = 0  # value of `snapshot_format`
-Log = Callable[[str, str], None]
+Log = Callable[..., None]
 
 
 class Solver:
@@ -44,7 +46,12 @@ class Solver:
     test_feed : mapping of str to array or iterator, optional
         Of the test nets.
     log : callable, optional
-        Gets the name of a file of Caffe's and a line of the log.
+        Gets the name of a file of Caffe's, a line of the log, and the letter of its severity.
+    precision : str, optional
+        As of `Trainer`: the type of products.
+    group : Group, optional
+        Processes that train together: each reads its part of the records, and their gradients are averaged. The first
+        one tests, writes snapshots and logs.
 
     Attributes
     ----------
@@ -53,6 +60,8 @@ class Solver:
     iteration : int
     current_step : int
         Of the learning rate.
+    shown : callable or None
+        Gets the number of iterations that are done, and the loss, after each.
 
     Raises
     ------
@@ -69,13 +78,19 @@ class Solver:
         feed: Mapping[str, Any] | None = None,
         test_feed: Mapping[str, Any] | None = None,
         log: Log | None = None,
+        precision: str | None = None,
+        group: Group | None = None,
     ) -> None:
         self._path = os.fspath(path)
         given = read_solver(self._path)
         self.parameters = solver = given.parameters
         policies.check(solver)
-        self._log = log or (lambda file, line: None)
-        seed = solver.random_seed if solver.random_seed >= 0 else None
+        self._group = group
+        self.shown: Callable[[int, float], None] | None = None
+        self._rank = 0 if group is None else group.rank
+        size = 1 if group is None else group.size
+        self._log = log if log is not None and not self._rank else (lambda file, line, severity=INFO: None)
+        seed = _agreed(group, solver.random_seed if solver.random_seed >= 0 else None)
         rng = np.random.default_rng(seed)
         state = None if snapshot is None else read_state(snapshot)
         files = [*(name for text in solver.weights for name in text.split(",")), *weights]
@@ -83,7 +98,8 @@ class Solver:
             files = [_learned(state.learned_net, os.fspath(snapshot or ""))]
         found = _merged([layer for file in files for layer in read_caffemodel(file)])
         self.net = CaffeNet(given.train, found, phase=TRAIN, whole=True, rng=rng)
-        self.feed = Feed(self.net.data_layers, True, np.random.default_rng(rng.integers(2**32)), feed)
+        data_seed = rng.integers(2**32)
+        self.feed = Feed(self.net.data_layers, True, data_seed, feed, (self._rank, size))
         self.net.fill(self.feed.shapes)
         where = context(device)
         self._store = Store(self.net, where)
@@ -93,13 +109,19 @@ class Solver:
             self._store,
             _optimizer(solver),
             lr=solver.base_lr,
-            seed=int(rng.integers(2**62)) if seed is None else seed,
+            seed=(int(rng.integers(2**62)) if seed is None else seed) + self._rank,
+            precision=precision,
+            group=group,
         )
         self._tests = []
-        for net in given.tests:
+        self._debug = DebugInfo(self.net, self._store, where, precision)
+        self._looks: list[DebugInfo] = []
+        for net in given.tests if not self._rank else ():
             test = CaffeNet(net, self.net.weights(), phase=TEST, whole=True)
-            source = Feed(test.data_layers, False, np.random.default_rng(rng.integers(2**32)), test_feed)
-            self._tests.append((test, NetSession(test, device, store=self._store), source))
+            source = Feed(test.data_layers, False, rng.integers(2**32), test_feed)
+            session = NetSession(test, device, precision=precision, store=self._store)
+            self._tests.append((test, session, source))
+            self._looks.append(DebugInfo(test, self._store, where, precision))
         self.iteration = self.current_step = 0
         self._losses: deque[float] = deque(maxlen=max(1, solver.average_loss))
         self._requested: str | None = None
@@ -140,7 +162,7 @@ class Solver:
             if tested and (self.iteration or solver.test_initialization):
                 self.test_all()
             self._iterate()
-            request, self._requested = self._requested, None
+            request = self._asked()
             due = solver.snapshot and self.iteration % solver.snapshot == 0
             if due or request == SNAPSHOT:
                 self.snapshot()
@@ -152,15 +174,33 @@ class Solver:
         solver = self.parameters
         self.current_step = policies.current_step(solver, self.iteration, self.current_step)
         lr = policies.rate(solver, self.iteration, self.current_step)
-        loss = 0.0
+        loss, display = 0.0, bool(solver.display and self.iteration % solver.display == 0)
         for part in range(solver.iter_size):
-            loss += self.trainer.step(self.feed.next(), lr=lr, update=part == solver.iter_size - 1)
+            batch = self.feed.next()
+            if display and solver.debug_info and not self._rank:
+                self._log_debug(self._debug.lines(batch, self.trainer.keys, self.trainer.sums))
+            loss += self.trainer.step(batch, lr=lr, update=part == solver.iter_size - 1)
         smoothed = self._smoothed(loss / solver.iter_size)
-        if solver.display and self.iteration % solver.display == 0:
+        if self.shown is not None:
+            self.shown(self.iteration + 1, smoothed)
+        if display:
             self._log("solver.cpp:228", f"Iteration {self.iteration}, loss = {_shown(smoothed)}")
             self._log_outputs("solver.cpp:244", "Train", self.net, self.trainer.outputs)
             self._log("sgd_solver.cpp:106", f"Iteration {self.iteration}, lr = {_shown(lr)}")
         self.iteration += 1
+
+    def _asked(self) -> str | None:
+        """Return what was asked for: in a group, of the first process."""
+        request, self._requested = self._requested, None
+        if self._group is None:
+            return request
+        code = np.array([REQUESTS.index(request)], np.float32)
+        self._group.broadcast(code)
+        return REQUESTS[int(code[0])]
+
+    def _log_debug(self, lines: Sequence[tuple[str, str, str]]) -> None:
+        for severity, place, text in lines:
+            self._log(place, text, severity)
 
     def _smoothed(self, loss: float) -> float:
         self._losses.append(loss)
@@ -185,7 +225,10 @@ class Solver:
         sums: dict[str, Any] = {}
         count = self.parameters.test_iter[number]
         for _ in range(count):
-            for name, value in session.run(source.next()).items():
+            batch = source.next()
+            if self.parameters.debug_info:
+                self._log_debug(self._looks[number].lines(batch))
+            for name, value in session.run(batch).items():
                 sums[name] = sums[name] + value.astype(np.float64) if name in sums else value.astype(np.float64)
         means = {name: value / max(1, count) for name, value in sums.items()}
         if self.parameters.test_compute_loss:
@@ -197,11 +240,13 @@ class Solver:
     # snapshots
 
     def snapshot(self) -> tuple[str, str]:
-        """Write the parameters and the state, and return their files."""
+        """Write the parameters and the state, and return their files; in a group the first process writes."""
         solver = self.parameters
         end = ".h5" if solver.snapshot_format == HDF5 else ""
         prefix = f"{solver.snapshot_prefix}_iter_{self.iteration}"
         model, state = f"{prefix}.caffemodel{end}", f"{prefix}.solverstate{end}"
+        if self._rank:
+            return model, state
         form = "HDF5 file" if end else "binary proto file"
         self._log("solver.cpp:454", f"Snapshotting to {form} {model}")
         values = self.trainer.parameters
@@ -244,6 +289,15 @@ def _optimizer(solver: Any) -> Optimizer:
     if solver.clip_gradients >= 0:
         options["clip_norm"] = solver.clip_gradients
     return Optimizer(kind, "caffe", options)
+
+
+def _agreed(group: Group | None, seed: int | None) -> int | None:
+    """Return the seed of all processes."""
+    if group is None or seed is not None:
+        return seed
+    found = np.array([float(np.random.default_rng().integers(2**24))], np.float32)
+    group.broadcast(found)
+    return int(found[0])
 
 
 def _learned(name: str, state: str) -> str:

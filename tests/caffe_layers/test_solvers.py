@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -45,7 +49,7 @@ CASES = {
     "sgd-step-l1": f'type: "SGD" {SGD} lr_policy: "step" stepsize: 4 gamma: 0.5 regularization_type: "L1"',
     "sgd-multistep-clipped": f'{SGD} lr_policy: "multistep" stepvalue: 3 stepvalue: 7 gamma: 0.3 clip_gradients: 0.5',
     "sgd-poly-parts": f'{SGD} lr_policy: "poly" power: 0.7 iter_size: 3 clip_gradients: 1',
-    "nesterov-inv": f'type: "Nesterov" {SGD} lr_policy: "inv" gamma: 0.1 power: 0.75',
+    "nesterov-inv": f'type: "Nesterov" {SGD} lr_policy: "inv" gamma: 0.1 power: 0.75 snapshot_format: HDF5',
     "adagrad-exp": 'type: "AdaGrad" base_lr: 0.02 weight_decay: 0.01 lr_policy: "exp" gamma: 0.95',
     "rmsprop-sigmoid": 'type: "RMSProp" base_lr: 0.002 rms_decay: 0.9 lr_policy: "sigmoid" gamma: 0.5 stepsize: 6',
     "adadelta": 'solver_type: ADADELTA base_lr: 1 momentum: 0.9 delta: 1e-4 weight_decay: 0.001 lr_policy: "fixed"',
@@ -73,7 +77,9 @@ def test_a_solver_is_caffes(case, tmp_path, monkeypatch):
     text = NET if native_learns() else "".join(line for line in lines if "BatchNorm" not in line)
     (tmp_path / "net.prototxt").write_text(text)
     tail = f'net: "net.prototxt" max_iter: {COUNT} snapshot_prefix: "snap" display: 0 snapshot: 0 random_seed: 3'
-    (tmp_path / "solver.prototxt").write_text(f"{CASES[case]} {tail} solver_mode: CPU snapshot_after_train: false")
+    given = CASES[case] if find_spec("h5py") else CASES[case].replace("snapshot_format: HDF5", "")
+    end = ".solverstate.h5" if "HDF5" in given else ".solverstate"
+    (tmp_path / "solver.prototxt").write_text(f"{given} {tail} solver_mode: CPU snapshot_after_train: false")
     theirs = caffe.get_solver("solver.prototxt")
     theirs.net.save("start.caffemodel")
     size = 1 if "iter_size" not in CASES[case] else int(CASES[case].split("iter_size: ")[1].split()[0])
@@ -94,13 +100,55 @@ def test_a_solver_is_caffes(case, tmp_path, monkeypatch):
     both(theirs, ours, 0, half)
     assert distances(theirs.net, ours) < 2e-3
     ours.snapshot()
-    os.rename("snap_iter_6.solverstate", "ours.solverstate")
+    os.rename(f"snap_iter_6{end}", f"ours{end}")
     resumed = caffe.get_solver("solver.prototxt")
-    resumed.restore("ours.solverstate")
+    resumed.restore(f"ours{end}")
     assert resumed.iter == half and distances(resumed.net, ours) == 0
     theirs.snapshot()
     rest = [iter(array[half * size :]) for array in repeated]
-    again = Solver("solver.prototxt", snapshot="snap_iter_6.solverstate", feed=dict(zip(("data", "label"), rest)))
+    again = Solver("solver.prototxt", snapshot=f"snap_iter_6{end}", feed=dict(zip(("data", "label"), rest)))
     assert again.iteration == half and distances(theirs.net, again) == 0
     both(resumed, again, half, COUNT)
     assert distances(resumed.net, again) < 2e-3
+
+
+SCRIPT = """
+import caffe, numpy
+solver = caffe.get_solver("solver.prototxt")
+solver.net.copy_from("start.caffemodel")
+images, labels = numpy.load("images.npy"), numpy.load("labels.npy")
+solver.net.blobs["data"].data[...], solver.net.blobs["label"].data[...] = images, labels
+solver.step(3)
+"""
+
+
+def test_debug_info_is_caffes(tmp_path, monkeypatch):
+    """All lines of two iterations of two parts each, in Caffe's order: data, gradients, and all parameters."""
+    monkeypatch.chdir(tmp_path)
+    lines = NET.splitlines(keepends=True)
+    text = NET if native_learns() else "".join(line for line in lines if "BatchNorm" not in line)
+    (tmp_path / "net.prototxt").write_text(text)
+    (tmp_path / "solver.prototxt").write_text(
+        f'net: "net.prototxt" type: "SGD" {SGD} lr_policy: "fixed" max_iter: 9 display: 2 iter_size: 2 random_seed: 3'
+        ' debug_info: true snapshot_after_train: false solver_mode: CPU snapshot_prefix: "s"'
+    )
+    np.save("images.npy", IMAGES[0])
+    np.save("labels.npy", LABELS[0])
+    caffe.get_solver("solver.prototxt").net.save("start.caffemodel")
+    environment = {**os.environ, "GLOG_minloglevel": "0", "GLOG_logtostderr": "1"}
+    run = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, stderr=subprocess.PIPE, text=True, check=True)
+    form = re.compile(r"([IE])\d{4}.* (net\.cpp:)\d+\] (    \[(?:Forward|Backward)\].*)")
+    theirs = [found[1] + found[3] for found in map(form.match, run.stderr.splitlines()) if found]
+    ours: list[str] = []
+
+    def log(place: str, line: str, severity: str = "I") -> None:
+        if "[Forward]" in line or "[Backward]" in line:
+            ours.append(severity + line)
+
+    feed = {"data": IMAGES[0], "label": LABELS[0]}
+    Solver("solver.prototxt", ["start.caffemodel"], feed=feed, log=log).step(3)
+    number = re.compile(r"(?<=[ (])-?\d[\d.e+-]*(?=[,;)]|$)")
+    assert theirs and [number.sub("#", line) for line in ours] == [number.sub("#", line) for line in theirs]
+    for mine, line in zip(ours, theirs):
+        a, b = ([float(each) for each in number.findall(one)] for one in (mine, line))
+        np.testing.assert_allclose(a, b, rtol=5e-3, atol=1e-6, err_msg=line)

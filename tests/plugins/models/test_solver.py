@@ -11,13 +11,19 @@ import sys
 import numpy as np
 import pytest
 
+from clgraft import core
 from clgraft.caffe_layers.data.sources import batches
 from clgraft.caffe_layers.data.transform import Transform
+from clgraft.caffe_layers.nets.weights import read_caffemodel
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.solver import policies
+from clgraft.caffe_layers.solver.snapshots import read_state
 from clgraft.caffe_layers.solver.solver import Solver
 from clgraft.core.model import ModelError
+from clgraft.core.runtime.devices import available
 from clgraft.plugins.command_line.main import main
+from clgraft.plugins.models.groups import TorchGroup
+from clgraft.plugins.plugin import PluginError
 
 DATA = """
 layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param {
@@ -217,3 +223,122 @@ def test_data_that_is_refused(tmp_path):
     (tmp_path / "state").write_bytes(b"\x0a\xff")
     with pytest.raises(ModelError, match="state with"):
         Solver("solver.prototxt", snapshot="state")
+
+
+def images_net(batch: int) -> str:
+    source = f'image_data_param {{ source: "list.txt" batch_size: {batch} }} transform_param {{ scale: 0.004 }}'
+    data = f'layer {{ name: "data" type: "ImageData" top: "data" top: "label" {source} }}\n'
+    rest = "".join(line for line in REST.splitlines(True) if '"bn"' not in line and '"drop"' not in line)
+    return data + rest
+
+
+def test_two_processes_train_as_one_with_twice_the_batch(tmp_path, monkeypatch, capfd):
+    """`-device A,B`: each process reads every second record, and gradients are averaged through gloo."""
+    torch = pytest.importorskip("torch")
+    if not torch.distributed.is_available():
+        pytest.skip("this PyTorch has no processes in parallel")
+    image_module = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(2)
+    names = [f"{number}.png" for number in range(7)]
+    for name in names:
+        image_module.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)).save(name)
+    (tmp_path / "list.txt").write_text("".join(f"{name} {i % 3}\n" for i, name in enumerate(names)))
+    text = re.sub("test_i[a-z]+: [0-9]", "", SOLVER).replace("snapshot: 3", "clip_gradients: 0.9 weight_decay: 0.01")
+    (tmp_path / "solver.prototxt").write_text(text)
+    (tmp_path / "net.prototxt").write_text(images_net(4))
+    whole = Solver("solver.prototxt")
+    whole.step(6)
+    (tmp_path / "net.prototxt").write_text(images_net(2))
+    device = core.context().device.selector
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))
+    assert main(["train", "-solver", "solver.prototxt", "-device", f"{device},{device}"]) == 0
+    shown = capfd.readouterr().err
+    assert shown.count("Iteration 2, lr = 0.01") == 1 and shown.count("Snapshotting solver state") == 1
+    state = read_state("run_iter_6.solverstate")
+    found = {layer.name: layer.blobs for layer in read_caffemodel(state.learned_net)}
+    for name, array in whole.trainer.parameters.items():
+        layer, _, place = name[:-1].partition("[")
+        np.testing.assert_allclose(found[layer][int(place)], array, rtol=1e-4, atol=1e-5, err_msg=name)
+    with pytest.raises(PluginError, match=r"no group of torch\.distributed"):
+        TorchGroup()
+
+
+def test_devices_that_are_refused(monkeypatch, capsys):
+    for words, message in (
+        (["-gpu", "0", "-device", "cpu"], "expected one of them"),
+        (["-gpu", "all"], "there is no GPU" if not [d for d in available() if d.is_gpu] else ""),
+    ):
+        if message:
+            assert main(["train", "-solver", "solver.prototxt", *words]) != 0
+            assert message in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert main(["train", "-solver", "solver.prototxt", "-device", "cpu,cpu"]) != 0
+    assert "pip install torch, or mpi4py and mpirun -n 2" in capsys.readouterr().err
+
+
+def test_sixteen_bits_train_and_test(tmp_path):
+    (tmp_path / "solver.prototxt").write_text(SOLVER + "iter_size: 2 clip_gradients: 0.5")
+    small, plain = Solver("solver.prototxt", precision="float16"), Solver("solver.prototxt")
+    small.step(1)
+    plain.step(1)
+    a, b = small.trainer.outputs["loss"], plain.trainer.outputs["loss"]
+    assert a == pytest.approx(b, rel=0.02) and a != b
+    small.step(3)
+    assert small.trainer.skipped <= 2 and small.trainer.loss_scale == 2.0 ** (16 - small.trainer.skipped)
+    assert small.trainer.steps + small.trainer.skipped == 4
+    assert np.isfinite(small.test_all()[0]["loss"])
+    main(["train", "-solver", "solver.prototxt", "-precision", "bfloat16"])
+    assert (tmp_path / "run_iter_6.caffemodel").exists()
+
+
+def test_debug_info_has_means_of_data_and_gradients(tmp_path):
+    """Values of a step against those of the net's own graph; tests of Caffe's layers compare all lines with Caffe's."""
+    (tmp_path / "solver.prototxt").write_text(SOLVER + "debug_info: true")
+    lines: list[str] = []
+    made = Solver("solver.prototxt", log=lambda place, text, severity="I": lines.append(f"{severity}{text}"))
+    before = made.trainer.parameters
+    batch = {name: array.copy() for name, array in made.feed._first.items()}
+    made.step(1)
+    text = "\n".join(lines)
+    after = made.trainer.parameters
+    for name, expected in (
+        ("Layer data, top blob data data", np.abs(batch["data"]).mean()),
+        ("Layer conv, param blob 0 data", np.abs(before["conv[0]"]).mean()),
+        ("Layer bn, param blob 2 data", np.abs(after["bn[2]"]).mean()),
+    ):
+        found = re.findall(rf"\[Forward\] {name}: (\S+)", text)  # the last one: tests come first
+        assert found and float(found[-1]) == pytest.approx(expected, rel=1e-4), name
+    for layer in ("loss", "fc", "drop", "relu", "bn"):
+        assert re.search(rf"I    \[Backward\] Layer {layer}, bottom blob \w+ diff: ", text), layer
+    assert "Layer conv, bottom blob data diff" not in text and "Layer bn, param blob 0 diff: 0\n" in text
+    assert re.search(r"E    \[Backward\] All net params \(data, diff\): L1 norm = \(\S+, \S+\); L2 norm = ", text)
+    assert text.count("[Forward] Layer loss, top blob loss data: ") == 2 + 1  # two batches of the test
+    same = Solver("solver.prototxt")
+    same.step(1)
+    for name, array in after.items():
+        np.testing.assert_array_equal(same.trainer.parameters[name], array, err_msg=name)
+
+
+def test_a_terminal_shows_progress_and_the_loss(tmp_path):
+    pty = pytest.importorskip("pty")
+    (tmp_path / "solver.prototxt").write_text(SOLVER.replace("max_iter: 6", "max_iter: 60"))
+    reader, writer = pty.openpty()
+    words = [sys.executable, "-m", "clgraft.plugins.command_line", "train", "-solver", "solver.prototxt"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    shown = b""
+    with subprocess.Popen(words, stderr=writer, env=environment) as process:
+        os.close(writer)
+        while True:
+            try:
+                part = os.read(reader, 2**16)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        assert process.wait(120) == 0
+    os.close(reader)
+    text = shown.decode(errors="replace")
+    assert re.search(r"loss \d", text) and "60/60" in text and "left" in text
+    assert "Iteration 58, loss" in text and "spent waiting for data" in text
