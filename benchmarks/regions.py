@@ -3,7 +3,8 @@
     python benchmarks/regions.py resnet50_v1 mobilenet1.0 --batch 32 --device nvidia
 
 Inference and a training step with forward, backward and optimizer; `--native` adds MXNet's own operators, `--frozen`
-regions with frozen parameters, which make a difference to inference. Before it is timed, outputs of each model are
+regions with frozen parameters, which make a difference to inference, and `--trainer` regions whose parameters
+`clgraft.mxnet_ops.Trainer` keeps on the device. Before it is timed, outputs of each model are
 compared with those of the single operators, and so are losses where nothing is drawn. Times are those of the wall clock
 and of the processors: the latter mean more on a machine that does other work as well. MXNet, where its operators or
 optimizers are timed, has the faster of its default number of threads and all processors. The
@@ -41,6 +42,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--optimizer", default="sgd", help="sgd, ocl_sgd, ...; --native has MXNet's own")
     parser.add_argument("--frozen", action="store_true", help="time regions with frozen parameters too")
     parser.add_argument("--precision", choices=tuple(OFF), default="float32", help="of the regions")
+    parser.add_argument("--trainer", action="store_true", help="time regions with clgraft.mxnet_ops.Trainer too")
     parser.add_argument("--inference", action="store_true", help="leave training out")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the times by the wall clock")
     return parser.parse_args()
@@ -74,7 +76,10 @@ class Model:
             self.net.save_parameters(parameters)
         optimizer = options.optimizer.removeprefix("ocl_" if kind == "native" else "")
         settings = {"learning_rate": 1e-4, **({} if optimizer.endswith("adam") else {"momentum": 0.9})}
-        self.trainer = gluon.Trainer(self.net.collect_params(), optimizer, settings)
+        if kind == "trainer":
+            self.trainer = ops.Trainer(self.net.collect_params(), optimizer.removeprefix("ocl_"), settings)
+        else:
+            self.trainer = gluon.Trainer(self.net.collect_params(), optimizer, settings)
 
     def infer(self) -> Any:
         """Return the outputs."""
@@ -120,7 +125,7 @@ def interleaved(models: dict[str, Model], action: str, runs: int) -> dict[str, l
 def row_of(name: str, action: str, seconds: dict[str, float], floors: dict[str, float]) -> Measurement:
     """Return the row of a net, by the names of its kinds."""
     native = seconds.get("native", 0.0)
-    more = {kind: seconds[kind] for kind in ("regions", "frozen") if kind in seconds}
+    more = {kind: seconds[kind] for kind in ("regions", "frozen", "trainer") if kind in seconds}
     more |= {f"{kind}_floor": floors[kind] for kind in more}
     direction = {"infer": "inference", "train": "training"}[action]
     peer = "mxnet" if native else ""
@@ -138,7 +143,8 @@ def main() -> None:
     if options.native or not options.optimizer.startswith("ocl_"):
         threads["mxnet"] = restarted("mxnet")
         print(f"MXNet: {threads['mxnet']}")
-    kinds = ["operators", "regions"] + ["frozen"] * options.frozen + ["native"] * options.native
+    ours = ["operators", "regions"] + ["frozen"] * options.frozen + ["trainer"] * options.trainer
+    kinds = ours + ["native"] * options.native
     actions = ("infer",) if options.inference else ("infer", "train")
     import clgraft.mxnet_ops  # noqa: F401
     from clgraft import core
@@ -159,12 +165,12 @@ def main() -> None:
                     found = {kind: [pair[number] for pair in pairs] for kind, pairs in times.items()}
                     each = "  ".join(f"{kind} {statistics.median(own):8.1f} ms" for kind, own in found.items())
                     ratios = []
-                    for kind in kinds[1 : 2 + options.frozen]:
+                    for kind in ours[1:]:
                         pairs = zip(found["operators"], found[kind])
                         ratios.append(f"operators / {kind} {statistics.median(a / b for a, b in pairs):.2f}")
                     print(f"{name:16} {action:5} {clock}  {each}  {'  '.join(ratios)}", flush=True)
                 print(f"{name:16} {action:5} floor       ", end="")
-                least = {kind: floors.of(getattr(models[kind], action)) for kind in kinds[: 2 + options.frozen]}
+                least = {kind: floors.of(getattr(models[kind], action)) for kind in ours}
                 walls = {kind: 1e-3 * statistics.median(wall for wall, _ in pairs) for kind, pairs in times.items()}
                 for kind, floor in least.items():
                     print(f"  {kind} {1e3 * floor:8.1f} ms ({floor / walls[kind]:.0%})", end="")

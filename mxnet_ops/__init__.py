@@ -36,12 +36,14 @@ from clgraft.mxnet_ops.operators.slicing import Crop, Pad, Slice
 from clgraft.mxnet_ops.operators.softmax import Softmax
 from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, SoftmaxOutput
 from clgraft.mxnet_ops.optimizers import update as _optimizers
-from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclNAG, OclSGD
+from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclAdamW, OclNAG, OclSGD
 from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (makes ocl_region known)
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
 from clgraft.mxnet_ops.swap.table import Node
+from clgraft.mxnet_ops.training import cached as _cached
+from clgraft.mxnet_ops.training.trainer import Trainer
 
 __all__ = [
     "LRN",
@@ -64,6 +66,7 @@ __all__ = [
     "LayerNorm",
     "Node",
     "OclAdam",
+    "OclAdamW",
     "OclNAG",
     "OclSGD",
     "OperatorError",
@@ -80,6 +83,7 @@ __all__ = [
     "SoftmaxCrossEntropy",
     "SoftmaxOutput",
     "Split",
+    "Trainer",
     "Transpose",
     "guard_symbol",
     "numpy_compat",
@@ -91,6 +95,7 @@ __all__ = [
 guard.install()
 unguard.install()
 inference.install()
+_cached.install()
 random_numbers.install()
 backward_writes.install()
 errors.install()

@@ -80,6 +80,10 @@ ALLOWED = {
     "mxnet_ops.regions": {"core", "mxnet_ops.engine"},
     "mxnet_ops.frozen": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.regions"},
     "mxnet_ops.swap": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators"},
+    "mxnet_ops.training": {
+        *("core", "mxnet_ops.engine", "mxnet_ops.frozen", "mxnet_ops.guards", "mxnet_ops.optimizers"),
+        "mxnet_ops.regions",
+    },
     "mxnet_ops.symbols": {
         *("core", "mxnet_ops.engine", "mxnet_ops.operators", "mxnet_ops.regions", "mxnet_ops.swap"),
     },
@@ -92,6 +96,7 @@ ALLOWED = {
         "mxnet_ops.optimizers",
         "mxnet_ops.regions",
         "mxnet_ops.swap",
+        "mxnet_ops.training",
     },
     "caffe_layers.prototxt": {"core"},
     "caffe_layers.regions": {"core", "caffe_layers.prototxt"},

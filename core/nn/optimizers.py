@@ -288,18 +288,19 @@ def adam(
 
 def norm_factor(build: Build, gradients: Sequence[Tensor], most: Number) -> Tensor:
     """Return what gradients are multiplied by so that the root of the sum of all their squares is `most` at most."""
-    fold = Reduction("sum", shape=(1,))
-    sums = [build.pointwise("y0 = x0 * x0;", [build.reshape(g, (g.size,))], reduce=(fold,))[0] for g in gradients]
-    while len(sums) > 1:
-        sums = [_sum(build, sums[i : i + 16]) for i in range(0, len(sums), 16)]
-    return build.pointwise("real n = sqrt(x0); y0 = n > most ? most / n : 1;", sums, {"most": most})[0]
+    total = _total(build, "y0 = x0 * x0;", gradients)
+    return build.pointwise("real n = sqrt(x0); y0 = n > most ? most / n : 1;", [total], {"most": most})[0]
 
 
 def overflows(build: Build, gradients: Sequence[Tensor]) -> Tensor:
     """Return one element that is 0 if all gradients are finite."""
+    return _total(build, "y0 = isfinite(x0) ? 0 : 1;", gradients)
+
+
+def _total(build: Build, text: str, values: Sequence[Tensor]) -> Tensor:
+    """Return the sum of an expression of all elements."""
     fold = Reduction("sum", shape=(1,))
-    text = "y0 = isfinite(x0) ? 0 : 1;"
-    sums = [build.pointwise(text, [build.reshape(g, (g.size,))], reduce=(fold,))[0] for g in gradients]
+    sums = [build.pointwise(text, [build.reshape(x, (x.size,))], reduce=(fold,))[0] for x in values]
     while len(sums) > 1:
         sums = [_sum(build, sums[i : i + 16]) for i in range(0, len(sums), 16)]
     return sums[0]
@@ -474,6 +475,7 @@ class Optimizer:
         decay_mult: float = 1.0,
         factor: Tensor | None = None,
         skip: Tensor | None = None,
+        suffix: str = "",
     ) -> None:
         """Add the update of a parameter; the scalars are those of the graph by the names of `names`.
 
@@ -487,19 +489,25 @@ class Optimizer:
             The parameter's own factors of the learning rate and of weight decay.
         factor, skip : Tensor, optional
             See `Parameter`.
+        suffix : str
+            Ends the names of the graph's scalars, so that parameters of one graph may have different ones.
         """
         given = self.options
+
+        def of(name: str) -> str:
+            return name + suffix
+
         parameter = Parameter(
             weight,
             gradient,
-            "lr",
+            of("lr"),
             lr_mult,
-            "decay" if self.decays and decay_mult else None,
+            of("decay") if self.decays and decay_mult else None,
             decay_mult,
             given.get("decay_in", IN_GRADIENT),
             given["norm"],
-            "rescale",
-            None if given["clip_gradient"] is None else "clip",
+            of("rescale"),
+            None if given["clip_gradient"] is None else of("clip"),
             given.get("clip_decayed", False),
             factor,
             skip,
@@ -507,11 +515,11 @@ class Optimizer:
         flags = {name: given[name] for name in ARGUMENTS if name in given}
         found = [histories[name] for name in self.histories]
         if self.kind in ("sgd", "nag"):
-            dampening = "dampening" if given["dampening"] else 0.0
+            dampening = of("dampening") if given["dampening"] else 0.0
             nesterov = self.kind == "nag" or given["nesterov"]
-            sgd(build, parameter, *found, momentum="momentum", nesterov=nesterov, dampening=dampening, **flags)
+            sgd(build, parameter, *found, momentum=of("momentum"), nesterov=nesterov, dampening=dampening, **flags)
         elif self.kind == "adagrad":
-            adagrad(build, parameter, *found, eps="eps", **flags)
+            adagrad(build, parameter, *found, eps=of("eps"), **flags)
         elif self.kind == "rmsprop":
             means, history = histories.get("means"), histories.get("momentum")
             rmsprop(
@@ -520,26 +528,26 @@ class Optimizer:
                 histories["squares"],
                 means,
                 history,
-                keep="keep",
-                share="share",
-                eps="eps",
-                momentum="momentum",
+                keep=of("keep"),
+                share=of("share"),
+                eps=of("eps"),
+                momentum=of("momentum"),
                 **flags,
             )
         elif self.kind == "adadelta":
-            adadelta(build, parameter, *found, keep="keep", share="share", eps="eps")
+            adadelta(build, parameter, *found, keep=of("keep"), share=of("share"), eps=of("eps"))
         else:
             adam(
                 build,
                 parameter,
                 histories["means"],
                 histories["squares"],
-                beta1="beta1",
-                share1="share1",
-                beta2="beta2",
-                share2="share2",
-                eps="eps",
-                correction1="correction1",
-                correction2="correction2",
+                beta1=of("beta1"),
+                share1=of("share1"),
+                beta2=of("beta2"),
+                share2=of("share2"),
+                eps=of("eps"),
+                correction1=of("correction1"),
+                correction2=of("correction2"),
                 **flags,
             )

@@ -230,6 +230,10 @@ class Plan:
             raise ArgumentError(f"[{self.problem.kind}] got scalars {sorted(given)}, expected {list(self.scalars)}")
         self.run_bound(self._bound(arrays), [given[name] for name in self.scalars], copies)
 
+    def bind_arrays(self, arrays: Mapping[str, Any]) -> Any:
+        """Return arrays (see `run`) in the form that `run_bound` takes any number of times; they must live as long."""
+        return self.bind([self._bind(self.problem.kind, a, arrays[a.name]) for a in self.arguments])
+
     def _bound(self, arrays: Mapping[str, Any]) -> Any:
         """Return arrays in the C runtime's form; those of the last run are not looked at again.
 

@@ -29,6 +29,9 @@ _SECOND_ORDER = re.compile(
     r"Operator _backward_(squeeze|Custom|mul_scalar) is non-differentiable|CachedOp does not support higher order"
 )
 
+# called before a backward, with whether only the gradients of given arrays are wanted; what it returns is called after
+AROUND: list[Callable[[bool], Callable[[], None]]] = []
+
 _lock = threading.Lock()
 _recording = threading.local()  # op_types: of the calls recorded in this thread since its last backward
 _recorded: dict[int, list[Any]] = {}  # handle -> the array, and how many more backwards it is remembered for
@@ -108,6 +111,7 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         op_types = ", ".join(_recording.__dict__.get("op_types", {}))
+        ends = [begin(original.__name__ == "grad") for begin in AROUND]
         try:
             result = original(*args, **kwargs)
         except mx.MXNetError as failure:
@@ -123,6 +127,9 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             raise OperatorError(
                 f"[{op_types}] got a gradient of a gradient, expected the first order: {reason}"
             ) from failure
+        finally:
+            for end in ends:
+                end()
         if original.__name__ != "grad":  # the graph of `grad` may be differentiated again
             _recording.__dict__.pop("op_types", None)
         if _recorded:

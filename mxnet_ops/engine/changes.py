@@ -66,7 +66,9 @@ def _marks(arrays: Iterable[Any]) -> frozenset[Mark]:
 
 def _address(array: mx.nd.NDArray) -> int:
     found = ctypes.c_void_p()
-    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(found)))
+    # the memory of an array whose elements are on the device does not depend on these
+    handle = getattr(array, "handle_alone", None) or array.handle
+    check_call(_LIB.MXNDArrayGetData(handle, ctypes.byref(found)))
     return found.value or 0
 
 

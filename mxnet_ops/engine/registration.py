@@ -50,10 +50,16 @@ class Execution(Protocol):
     own: Any
 
     def make(self, which: int, modes: Sequence[int]) -> None:
-        """Add the pass for these write requests to the region."""
+        """Add the pass for these write requests, and a pattern of residents, to the region."""
 
     def keep(self) -> None:
         """Put memory for what backward reads into `own`."""
+
+    def begin_backward(self) -> int:
+        """Return the pattern of what a backward writes to residents, which nobody else does until it ends."""
+
+    def end_backward(self, good: bool) -> None:
+        """Let others write to residents."""
 
     def draw(self, train: bool) -> None:
         """Draw new keys of random numbers."""
@@ -231,6 +237,16 @@ def make_pass(execution: Any, which: int, modes: Any, count: int) -> None:
 @_answer
 def keep(execution: Any) -> None:
     _executions[_key(execution)].keep()
+
+
+@_answer
+def begin_backward(execution: Any, pattern: Any) -> None:
+    pattern[0] = _executions[_key(execution)].begin_backward()
+
+
+@_answer
+def end_backward(execution: Any, good: int) -> None:
+    _executions[_key(execution)].end_backward(bool(good))
 
 
 @_answer

@@ -1,4 +1,4 @@
-"""`ocl_sgd`, `ocl_nag` and `ocl_adam`."""
+"""`ocl_sgd`, `ocl_nag`, `ocl_adam`, and `ocl_adamw`, which MXNet has no class for."""
 
 from __future__ import annotations
 
@@ -93,3 +93,45 @@ class OclAdam(Served, mx.optimizer.Adam):
         """Return the rule's numbers that are the same for all parameters."""
         read = {"momentum": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
         return {**super().numbers(), **{name: as_mxnet_reads(value) for name, value in read.items()}}
+
+
+class OclAdamW(mx.optimizer.Optimizer):  # type: ignore[misc]
+    """Adam whose weight decay is taken from the weight itself (Loshchilov and Hutter 2019), by MXNet's `adamw_update`.
+
+    A step subtracts ``lr * mean / (sqrt(variance) + epsilon) + wd * weight``, with Adam's correction of the means.
+
+    Parameters
+    ----------
+    learning_rate, beta1, beta2, epsilon : float
+        As of `mxnet.optimizer.Adam`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+
+    def create_state(self, index: Any, weight: Any) -> tuple[Any, Any]:
+        """Return zeros for the means of gradients and of their squares."""
+        return tuple(mx.nd.zeros(weight.shape, weight.context, dtype=weight.dtype) for _ in range(2))  # type: ignore
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Update a parameter; as MXNet's method of this name."""
+        self._update_count(index)
+        count = self._index_update_count[index]
+        rate = self._get_lr(index) * math.sqrt(1.0 - self.beta2**count) / (1.0 - self.beta1**count)
+        given = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon, "wd": self._get_wd(index)}
+        given.update({"clip_gradient": self.clip_gradient} if self.clip_gradient else {})
+        mean, variance = state
+        mx.nd.contrib.adamw_update(
+            weight, grad, mean, variance, self.rescale_grad, lr=rate, eta=1.0, out=weight, **given
+        )
+
+
+mx.optimizer.Optimizer.opt_registry["ocl_adamw"] = OclAdamW

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from clgraft.mxnet_ops.regions.constants import constants_of
 from clgraft.mxnet_ops.regions.lowering import RegionLowering
 from clgraft.mxnet_ops.regions.passes import Copy, Pass, copy_of, memory_of
 from clgraft.mxnet_ops.regions.region import RegionOperator
+from clgraft.mxnet_ops.regions.residents import Residents, residents_of
 
 ALIGNMENT = 128  # bytes
 MOST_PROGRAMS = 512  # regions and shapes that stay compiled
@@ -40,6 +41,8 @@ class RegionProgram:
         Parameters of a frozen region, which infers only. Not `Constants`, which hold their programs.
     region : cffi pointer
         The ``clg_mx_region`` that C runs: it holds the passes that have been made.
+    residents : Residents or None
+        Parameters and moving statistics that stay on the device.
     places : dict of str to int
         Where a region at work has its own arrays: keys of random numbers, then what lives from forward to backward.
     """
@@ -52,14 +55,15 @@ class RegionProgram:
         dtype: str,
         constants: Mapping[str, Any] | None = None,
         mixed: str | None = None,
+        residents: Residents | None = None,
     ) -> None:
-        self.context, self.dtype, self.constants = context, dtype, constants
+        self.context, self.dtype, self.constants, self.residents = context, dtype, constants, residents
         self.lowering = RegionLowering(region, shapes, dtype, mixed)
         self.staged = context.device.host_access == "staged"
         self._copied = self._read_twice() if self.staged and constants is None else {}
         names = [*(f"key{number}" for number in range(len(region.draws))), *self.lowering.kept, *self._copied]
         self.places = {name: place for place, name in enumerate(names)}
-        self.region = ffi.new("clg_mx_region *")
+        self.region = ffi.new("clg_mx_region *", {"resident": residents is not None})
         self._passes: dict[Any, Pass] = {}
         self._owners: dict[tuple[int, tuple[int, ...]], Any] = {}
         # no lock: a garbage collection may end an operator, which gives back, wherever Python code runs
@@ -67,28 +71,38 @@ class RegionProgram:
         self._lock = threading.Lock()
 
     def make(self, which: int, modes: tuple[int, ...]) -> None:
-        """Add the pass for these write requests to what C runs (see `Pass.bind`)."""
+        """Add the pass for these write requests, and a pattern of residents, to what C runs (see `Pass.bind`)."""
         with self._lock:
             if (which, modes) not in self._owners:
-                made, owners = self._found(which, modes).bind(which, modes, self.places)
+                pattern = dict(self.residents.patterns[modes[-1]]) if self.residents else {}
+                made, owners = self._found(which, modes[:-1], pattern).bind(which, modes, self.places, pattern)
                 self._owners[which, modes] = made, owners
                 lib.clg_mx_add_pass(self.region, made)
 
+    @cached_property
+    def zeros(self) -> frozenset[str]:
+        """Names of the variables whose gradients are zero, which no pass writes."""
+        names = self.lowering.region.names
+        return frozenset(names[place] for place in self.lowering.backward(True, range(len(names))).zeros)
+
     def _read_twice(self) -> dict[str, int]:
         """Return the inputs that forward and backward read when training, as names of copies and their bytes."""
-        every = range(len(self.lowering.region.names))
-        passes = self.lowering.forward(True), self.lowering.backward(True, frozenset(every))
+        every = range(len(self.lowering.region.taken))
+        whole = frozenset(range(len(self.lowering.region.names)))
+        passes = self.lowering.forward(True), self.lowering.backward(True, whole)
         read = [{value.name: value.nbytes for value in lowered.graph.inputs} for lowered in passes]
         names = {f"in{place}": copy_of(place) for place in every}
         return {names[name]: nbytes for name, nbytes in read[0].items() if name in names and name in read[1] and nbytes}
 
-    def _found(self, which: int, modes: tuple[int, ...]) -> Pass:
+    def _found(self, which: int, modes: tuple[int, ...], pattern: Mapping[str, int]) -> Pass:
         back, train = which >= 2, bool(which % 2)
-        wanted = frozenset(place for place, mode in enumerate(modes) if mode != SKIP) if back else None
+        names = self.lowering.region.names
+        asked = {*(name for name, mode in zip(self.lowering.region.taken, modes) if mode != SKIP), *pattern}
+        wanted = frozenset(place for place, name in enumerate(names) if name in asked) if back else None
         if (train, wanted) not in self._passes:
             lowered = self.lowering.forward(train) if wanted is None else self.lowering.backward(train, wanted)
             given = {} if self.constants is None else lowered.named(self.lowering.region, self.constants)
-            self._passes[train, wanted] = Pass(lowered, self.lowering, self.context, given)
+            self._passes[train, wanted] = Pass(lowered, self.lowering, self.context, given, self.residents)
         return self._passes[train, wanted]
 
     def take(self) -> dict[str, Any]:
@@ -169,6 +183,7 @@ class Execution:
     def __init__(self, program: RegionProgram) -> None:
         self._program = program
         self._kept: dict[str, Any] = {}
+        self._pattern = 0
         self._streams: list[tuple[Stream, np.ndarray]] = []
         self.region, self.own = program.region, ffi.new("clg_mx_memory[]", len(program.places) + 1)
         for number, draw in enumerate(program.lowering.region.draws):
@@ -177,8 +192,22 @@ class Execution:
             self.own[program.places[f"key{number}"]] = memory_of(key)
 
     def make(self, which: int, modes: tuple[int, ...]) -> None:
-        """Add the pass for these write requests to the region."""
+        """Add the pass for these write requests, and a pattern of residents, to the region."""
         self._program.make(which, modes)
+
+    def begin_backward(self) -> int:
+        """Return the pattern of what a backward writes to residents, which nobody else does until it ends."""
+        residents, region = self._program.residents, self._program.lowering.region
+        assert residents is not None
+        self._pattern = residents.begin_backward([name for name in region.names if name in region.residents])
+        return self._pattern
+
+    def end_backward(self, good: bool) -> None:
+        """Let others write to residents."""
+        residents, region = self._program.residents, self._program.lowering.region
+        assert residents is not None
+        states = [name for name in region.auxiliary_names if name in region.residents]
+        residents.end_backward(self._pattern, states, self._program.zeros, good)
 
     def keep(self) -> None:
         """Take arrays for what lives from forward to backward."""
@@ -204,6 +233,14 @@ def start(context: core.Context, region: RegionOperator, shapes: tuple[Shape, ..
     Its products have the type that its attribute says, or else ``CLGRAFT_PRECISION``.
     """
     switches, mixed = settings.GRAPH.text(), mixed_precision(region.precision or None)
+    key: tuple[Any, ...] = (context, shapes, dtype, switches, mixed)
+    if region.resident is not None:
+        residents = residents_of(region.resident)
+        own = residents.program(
+            key, lambda: RegionProgram(context, region, shapes, dtype, mixed=mixed, residents=residents)
+        )
+        _recent.use(own)
+        return Execution(own)
     if region.number is None:
         program = _program(context, region, shapes, dtype, switches, mixed)
         _recent.use(program)

@@ -58,6 +58,9 @@ class RegionOperator(Operator):
         ``CLGRAFT_PRECISION`` says, which decides where this is empty.
     constants : str
         In the copies of a frozen region that infer: `Constants.text`. These variables are no inputs.
+    residents : str
+        In the copies of a region whose parameters stay on the device: `Residents.text`. These variables are no inputs;
+        its last inputs are tokens of one element instead, which nothing reads (see `engine.residents.Home`).
 
     Notes
     -----
@@ -76,10 +79,23 @@ class RegionOperator(Operator):
     number: int | None = None  # of the constants
     constants: Mapping[str, Shape] = field(default_factory=dict)
     precision: str = ""
+    resident: int | None = None  # the number of the residents
+    residents: Mapping[str, Shape] = field(default_factory=dict)
+    tokens: int = 0
+
+    @cached_property
+    def held(self) -> Mapping[str, Shape]:
+        """Shapes of the variables that are no inputs."""
+        return {**self.constants, **self.residents}
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Names of the variables that are inputs."""
+        return tuple(name for name in self.names if name not in self.held)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return tuple(name for name in self.names if name not in self.constants)
+        return (*self.taken, *(f"token{number}" for number in range(self.tokens)))
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -87,7 +103,7 @@ class RegionOperator(Operator):
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
-        return tuple(name for name in self.auxiliary_names if name not in self.constants)
+        return tuple(name for name in self.auxiliary_names if name not in self.held)
 
     @property
     def inferred(self) -> tuple[str, ...]:
@@ -99,7 +115,8 @@ class RegionOperator(Operator):
 
     @property
     def vectors(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(self._fed(lambda operator: tuple(operator.vectors), all))
+        fed = self._fed(lambda operator: tuple(operator.vectors), all)
+        return frozenset((*fed, *self.arguments[len(self.taken) :]))
 
     @property
     def backward_reads_outputs(self) -> bool:  # type: ignore[override]
@@ -136,8 +153,8 @@ class RegionOperator(Operator):
     @property
     def single(self) -> tuple[bool, ...]:
         entries, states = self.singles
-        outside = [(OUTSIDE, place) for place in range(len(self.arguments))]
-        found = [entry in entries for entry in (*outside, *self.heads)]
+        outside = [entry in entries for entry in ((OUTSIDE, place) for place in range(len(self.taken)))]
+        found = [*outside, *(False,) * self.tokens, *(entry in entries for entry in self.heads)]
         return (*found, *(place in states for place in range(len(self.auxiliary))))
 
     @property
@@ -167,12 +184,14 @@ class RegionOperator(Operator):
             auxiliary += [entry[0] for entry in node["inputs"][len(operator.arguments) :]]
         known = [node["name"] for node in nodes if node["op"] == "null"]
         frozen = tuple(attributes.names("frozen", known))
-        held = json.loads(attributes.text("constants", "{}"))
+        held, staying = (json.loads(attributes.text(name, "{}")) for name in ("constants", "residents"))
         precision = attributes.choice("precision", REGION_PRECISIONS, "")
-        constants = {name: tuple(shape) for name, shape in held.get("shapes", {}).items()}
+        constants, residents = (
+            {name: tuple(shape) for name, shape in found.get("shapes", {}).items()} for found in (held, staying)
+        )
 
         def order(number: int) -> tuple[bool, int]:
-            return nodes[number]["name"] in constants, number
+            return nodes[number]["name"] in constants or nodes[number]["name"] in residents, number
 
         auxiliary = sorted(set(auxiliary), key=order)
         variables = [i for i, node in enumerate(nodes) if node["op"] == "null" and i not in set(auxiliary)]
@@ -199,11 +218,15 @@ class RegionOperator(Operator):
             held.get("number"),
             constants,
             precision,
+            staying.get("number"),
+            residents,
+            staying.get("tokens", 0),
         )
 
     def infer_all(self, shapes: Sequence[Shape | None]) -> tuple[dict[Entry, Shape], dict[int, Shape]]:
         """Return the shapes that follow from the known arguments': of all values, and of the auxiliary states."""
-        given = [*shapes, *(self.constants[name] for name in self.names[len(self.arguments) :])]
+        count = len(self.taken)
+        given = [*shapes[:count], *(self.held[name] for name in self.names[count:])]
         known: dict[Entry, Shape] = {(OUTSIDE, place): shape for place, shape in enumerate(given) if shape is not None}
         found = _follow(known, self.parts)
         open_ = [number for number, part in enumerate(self.parts) if part.operator.open_sizes]
@@ -239,14 +262,14 @@ class RegionOperator(Operator):
         if any(entry not in known for entry in (*entries, *self.heads)):
             return None
         auxiliary = [states[place] for place in range(len(self.auxiliary))]
-        inputs = [known[entry] for entry in entries[: len(self.arguments)]]
+        inputs = [*(known[entry] for entry in entries[: len(self.taken)]), *[(1,)] * self.tokens]
         return inputs, [known[entry] for entry in self.heads], auxiliary
 
     def build(self, build: Build, *values: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of the heads, and then those of the losses inside, whose gradients wait for none."""
         count, states = len(self.names), len(self.auxiliary_names)
         inputs, auxiliary, keys = values[:count], values[count : count + states], iter(values[count + states :])
-        shapes, _ = self.infer_all([tensor.shape for tensor in inputs[: len(self.arguments)]])
+        shapes, _ = self.infer_all([tensor.shape for tensor in inputs[: len(self.taken)]])
         found: dict[Entry, Tensor] = {(OUTSIDE, place): tensor for place, tensor in enumerate(inputs)}
         dtype = next((tensor.dtype for entry, tensor in found.items() if entry not in self.singles[0]), "float32")
         for number, part in enumerate(self.parts):

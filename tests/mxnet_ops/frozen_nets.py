@@ -10,7 +10,7 @@ from mxnet import gluon
 from mxnet.gluon import nn
 
 import clgraft.mxnet_ops as ops
-from clgraft.mxnet_ops.regions import constants
+from clgraft.mxnet_ops.regions import held
 from tests.mxnet_ops.operator_checks import assert_close, random
 
 SHAPE = (2, 3, 8, 8)
@@ -64,4 +64,4 @@ def equal(got, expected, dtype: str = "float32") -> None:
 def expect_held(count: int) -> None:
     """Check how many regions have constants."""
     gc.collect()
-    assert len(constants._known) == count
+    assert len(held._known) == count

@@ -15,7 +15,7 @@ from mxnet.gluon import nn
 
 import clgraft.mxnet_ops as ops
 from clgraft.mxnet_ops.engine import changes
-from clgraft.mxnet_ops.regions import constants, passes
+from clgraft.mxnet_ops.regions import held, passes
 from tests.mxnet_ops.frozen_nets import equal, expect_held, image, make, small, write_unseen
 from tests.mxnet_ops.operator_checks import random
 
@@ -286,7 +286,7 @@ def test_what_was_read_is_freed(rng, hybrid):
     try:
         for _ in range(4):
             net(x).wait_to_read()
-            (found,) = constants._known.values()
+            (found,) = held._known.values()
             (program,) = found._programs.values()
             numbers.add(found.number)
             references = weakref.ref(found), weakref.ref(program)
@@ -301,10 +301,10 @@ def test_what_was_read_is_freed(rng, hybrid):
 @pytest.mark.exhaustive
 def test_few_shapes_stay_compiled(rng):
     net = make(True)
-    for batch in range(1, 4 + constants.MOST_PROGRAMS):
+    for batch in range(1, 4 + held.MOST_PROGRAMS):
         net(image(rng, batch)).wait_to_read()
-    (found,) = constants._known.values()
-    assert len(found._programs) == constants.MOST_PROGRAMS
+    (found,) = held._known.values()
+    assert len(found._programs) == held.MOST_PROGRAMS
 
 
 def test_a_hook_sees_every_operator(rng):

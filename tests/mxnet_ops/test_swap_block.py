@@ -328,3 +328,11 @@ def test_a_net_that_was_swapped_before_says_so():
     net = small()
     assert "already swapped" not in str(ops.swap_block(net))
     assert "note: already swapped: what this call says" in str(ops.swap_block(net))
+
+
+def test_a_net_that_is_swapped_as_a_whole_says_what_onednn_costs(monkeypatch):
+    for there in (True, False):
+        monkeypatch.setattr("clgraft.mxnet_ops.swap.block.ONEDNN", there)
+        assert ("MXNET_MKLDNN_ENABLED=0" in str(ops.swap_block(small()))) == there
+    monkeypatch.setattr("clgraft.mxnet_ops.swap.block.ONEDNN", True)
+    assert "MXNET_MKLDNN_ENABLED" not in str(ops.swap_block(small(), select=["Convolution"]))

@@ -14,6 +14,8 @@
 enum { CLG_MX_IN, CLG_MX_OUT, CLG_MX_IN_GRAD, CLG_MX_OUT_GRAD, CLG_MX_AUX, CLG_MX_STATE, CLG_MX_GROUPS };
 /* The constants of a region's pass, in the place of a tag. */
 enum { CLG_MX_FIXED = CLG_MX_GROUPS };
+/* What stands for a write request where an array that is none of MXNet's is added to. */
+enum { CLG_MX_ADDED = 2 };
 /* The dtype of a work whose data are float16 and whose parameters are float32; other dtypes are MXNet's numbers. */
 enum { CLG_MX_MIXED = 256 };
 
@@ -36,7 +38,7 @@ typedef struct clg_mx_signature {
 /* An argument of a problem. group -1: no array fills it, the output is left out. */
 typedef struct clg_mx_argument {
     int32_t group, place;
-    int32_t requested; /* written as MXNet's write request says */
+    int32_t requested; /* written as MXNet's write request says; CLG_MX_ADDED: added to */
     uint32_t dtype;
     uint64_t bytes;
 } clg_mx_argument;
@@ -88,7 +90,7 @@ typedef struct clg_mx_memory {
 /* A pass of a region for one set of write requests. Python owns it and its region, and keeps both while they run. */
 typedef struct clg_mx_pass {
     struct clg_mx_pass *next;
-    const int32_t *requests; /* of its outputs, as modes of clg_buffer */
+    const int32_t *requests; /* of its outputs, as modes of clg_buffer; then the pattern of its residents, or 0 */
     const clg_mx_memory *fixed;
     const clg_mx_zero *zeros;
     const int32_t
@@ -102,6 +104,7 @@ typedef struct clg_mx_pass {
 /* A region for given shapes. */
 typedef struct clg_mx_region {
     clg_mx_pass *passes; /* newest first */
+    int32_t resident;    /* it has residents: a backward asks Python which of their gradients it writes, and how */
 } clg_mx_region;
 
 /* The formula of an optimizer (rules.h). CLG_MX_DECAY is MXNet's NAG without momentum. */

@@ -23,7 +23,7 @@ void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass) {
 static const clg_mx_pass *find(const clg_mx_region *region, int which, const int32_t *modes, uint32_t count) {
     const clg_mx_pass *pass = __atomic_load_n(&region->passes, __ATOMIC_ACQUIRE);
     while (pass && (pass->which != which || pass->request_count != count ||
-                    memcmp(pass->requests, modes, count * sizeof *modes)))
+                    memcmp(pass->requests, modes, (count + 1) * sizeof *modes)))
         pass = pass->next;
     return pass;
 }
@@ -51,7 +51,9 @@ static clg_buffer bind(const clg_mx_execution *execution, const clg_mx_pass *pas
         .size = sizeof(clg_buffer),
         .kind = memory.kind,
         .dtype = a->dtype,
-        .mode = a->requested ? (uint32_t)pass->requests[a->place] : CLG_OVERWRITE,
+        .mode = a->requested == CLG_MX_ADDED ? CLG_ACCUMULATE
+                : a->requested               ? (uint32_t)pass->requests[a->place]
+                                             : CLG_OVERWRITE,
         .handle = memory.handle,
         .bytes = memory.handle ? a->bytes : 0};
 }
@@ -76,14 +78,12 @@ static bool run_with_copies(const clg_mx_execution *execution, const clg_mx_pass
     return run_plan(execution, &pass->step, copies);
 }
 
-bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
+/* modes: those of `count` outputs or gradients, then the pattern of the residents. */
+static bool run_pass(clg_mx_execution *execution, int which, const arrays *given, int32_t *modes, uint32_t count) {
     int group = which < 2 ? CLG_MX_OUT : CLG_MX_IN_GRAD;
-    uint32_t count = (uint32_t)(given->first[group + 1] - given->first[group]);
-    int32_t modes[count + 1];
-    for (uint32_t i = 0; i < count; i++) modes[i] = (int32_t)MODES[requests[i] & 3];
     const clg_mx_pass *pass = find(execution->region, which, modes, count);
     if (!pass) {
-        if (!clg_mx_py_make_pass(execution, which, modes, count)) return false;
+        if (!clg_mx_py_make_pass(execution, which, modes, count + 1)) return false;
         pass = find(execution->region, which, modes, count);
         if (!pass) return clg_mx_fail(execution->call->text, "got no pass for the write requests at hand");
     }
@@ -104,4 +104,16 @@ bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *giv
             memset(given->addresses[given->first[group] + zero->place], 0, zero->bytes);
     }
     return true;
+}
+
+bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
+    int group = which < 2 ? CLG_MX_OUT : CLG_MX_IN_GRAD;
+    uint32_t count = (uint32_t)(given->first[group + 1] - given->first[group]);
+    int32_t modes[count + 1];
+    for (uint32_t i = 0; i < count; i++) modes[i] = (int32_t)MODES[requests[i] & 3];
+    modes[count] = 0;
+    if (which < 2 || !execution->region->resident) return run_pass(execution, which, given, modes, count);
+    if (!clg_mx_py_begin_backward(execution, &modes[count])) return false;
+    bool good = run_pass(execution, which, given, modes, count);
+    return clg_mx_py_end_backward(execution, good) && good;
 }

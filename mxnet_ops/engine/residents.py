@@ -1,0 +1,325 @@
+"""Arrays of MXNet whose elements live on the device, and are brought to the host when MXNet is asked for them.
+
+MXNet's array of a CPU is memory of the host. A resident array has that memory too, but its elements may be newer on the
+device. Whatever Python does with an array of MXNet, be it an operator, a write, a file or a copy, begins with its
+attribute ``handle``: that is where a resident array brings its elements, and from then on the host's are the true ones
+until the device needs them again. What describes an array only (its shape, its dtype) brings nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB, check_call
+from mxnet.ndarray.ndarray import NDArray, NDArrayBase
+
+from clgraft.core.model.memory import Memory
+from clgraft.mxnet_ops.engine.errors import OperatorError
+
+AVAILABLE = NDArrayBase.__module__ == "mxnet._ctypes.ndarray"  # a build with Cython reads handles without Python
+DTYPE = "float32"
+HOST, BOTH, DEVICE = "host", "both", "device"  # where the true elements are
+
+_handle: Any = NDArrayBase.handle  # type: ignore[attr-defined]  # of the slot
+_known: dict[int, Resident] = {}  # by the identity of the array
+_numbers = itertools.count(1)
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+
+
+class Home:
+    """Memory of a device for resident arrays, and the order of what reads and writes them there.
+
+    MXNet's engine orders operators by their arrays, and residents are none of a region's. So each region that has some
+    takes a token as an input: who waits for that and its gradient waits for all of them.
+
+    Parameters
+    ----------
+    context : core.Context
+    place : mx.Context
+        Of the arrays.
+
+    Attributes
+    ----------
+    token : NDArray
+        One element, with a gradient.
+    lock : threading.Lock
+        Held while a backward writes.
+    backwards : int
+        How many were started.
+    discards : bool
+        Whether a backward leaves the gradients of residents alone, because only others are wanted.
+    """
+
+    def __init__(self, context: Any, place: mx.Context) -> None:
+        self.context, self.memory, self.number = context, Memory(context), next(_numbers)
+        with mx.autograd.pause():
+            self.token = mx.nd.zeros((1,), ctx=place, dtype=DTYPE)
+            self.token.attach_grad()
+        self._gradient = self.token.grad
+        self.lock = threading.Lock()
+        self.backwards, self.discards = 0, False
+        self._queued = self._backward_queued = self._ended = False
+        self._recorded: dict[int, Resident] = {}
+        _homes.add(self)
+
+    def start(self, residents: Iterable[Resident], recorded: bool) -> None:
+        """Send what a forward of regions is going to read; with `recorded`, its backward reads it too."""
+        self.send(residents)
+        if recorded:
+            if self._ended:
+                self._recorded, self._ended = {}, False
+            self._recorded.update((id(resident), resident) for resident in residents)
+        self._queued = True
+
+    def send(self, residents: Iterable[Resident]) -> None:
+        """Send the elements that are newer on the host."""
+        for resident in residents:
+            if resident.place == HOST:
+                self.settle()  # after which it may be newer on the device
+                if resident.place == HOST:
+                    resident.send()
+
+    def settle(self) -> None:
+        """Wait for the regions that were called."""
+        if self._queued:
+            with mx.autograd.pause():
+                mx.nd._internal._mul_scalar(self.token, scalar=1.0, out=self.token)
+            self.token.wait_to_read()
+            self._gradient.wait_to_read()
+            self._queued = self._backward_queued = False
+
+    def waits_for_backward(self, resident: Resident) -> bool:
+        """Return whether a recorded forward has read a resident, and its backward is still to come."""
+        return not self._ended and id(resident) in self._recorded
+
+    def begin_backward(self, only: bool) -> None:
+        """Prepare for a backward; with `only`, one of which the gradients of residents are not wanted."""
+        if not self._recorded:
+            return
+        if self._backward_queued:
+            self.settle()
+        read = list(self._recorded.values())
+        self.send(read)
+        self.send(one.gradient for one in read if one.gradient is not None and one.request == "add")
+        self.backwards += 1
+        self.discards = only
+        self._queued = self._backward_queued = self._ended = True
+
+    def end_backward(self) -> None:
+        """Go on with gradients of residents after a backward without them."""
+        if self.discards:
+            self.settle()
+            self.discards = False
+
+
+class Resident:
+    """What is on the device of an array.
+
+    Parameters
+    ----------
+    array : NDArray
+        Becomes a `ResidentArray`.
+    home : Home
+    negative : bool
+        Whether the device has the elements with the other sign.
+    device : array, optional
+        What holds the elements; by default new memory.
+
+    Attributes
+    ----------
+    array : NDArray
+        Another view of the memory on the host, which brings nothing.
+    device : array
+        As of `core.model.memory.Memory`.
+    place : str
+    gradient : Resident or None
+        Of a parameter that is learned.
+    request : str
+        How its gradient is written: ``write``, ``add`` or ``null``.
+    fresh : bool
+        Whether a backward has written its gradient since the last update.
+    backward : int
+        Of a gradient, the number of the last backward that wrote it.
+    parameter : callable
+        Returns the parameter of Gluon whose array it is, or None.
+    left : str
+        Why the array is MXNet's alone again, if it is.
+    """
+
+    def __init__(self, array: NDArray, home: Home, negative: bool = False, device: Any = None) -> None:
+        self.array = array.detach()
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.home, self.negative = home, negative
+        self.device = home.memory.zeros(self.shape, DTYPE) if device is None else device
+        self.place, self.left, self.request = HOST, "", "null"
+        self.gradient: Resident | None = None
+        self.parameter: Callable[[], Any] = _nobody
+        self.fresh, self.backward = False, 0
+        self._zero = False  # whether the device has nothing but zeros
+        self._identity = id(array)
+        array.__class__ = ResidentArray
+        _known[self._identity] = self
+
+    def follow(self) -> None:
+        """Take over how the gradient of a parameter is asked for, and the array that it is in."""
+        parameter = self.parameter()
+        if parameter is None:
+            return
+        self.request = parameter.grad_req
+        array = parameter._grad[0] if parameter._grad else None
+        if array is None or resident_of(array) is self.gradient is not None:
+            return
+        device = None if self.gradient is None else self.gradient.device
+        self.gradient = Resident(array, self.home, device=device)
+
+    def send(self) -> None:
+        """Have the elements of the host on the device, too."""
+        elements = self.array.asnumpy()
+        self.home.memory.change(self.device, -elements if self.negative else elements)
+        self.place = BOTH
+
+    def check_out(self) -> None:
+        """Have the true elements on the host, where MXNet is going to read or write them."""
+        if self.request != "null" and mx.autograd.is_recording():
+            self.leave("an operator outside of regions reads it under autograd.record")
+        else:
+            self._bring()
+
+    def written(self, zero: bool, all_of_it: bool) -> None:
+        """Say that a backward has written a gradient; one that is zero has been left as it was."""
+        if zero and all_of_it and not self._zero:
+            self.home.memory.change(self.device, np.zeros(self.shape, DTYPE))
+        self._zero = zero and (all_of_it or self._zero)
+        self.place = DEVICE
+
+    def leave(self, reason: str) -> None:
+        """Make the array MXNet's alone again.
+
+        Raises
+        ------
+        OperatorError
+            If a region has read it in a forward whose backward is still to come.
+        """
+        if self.home.waits_for_backward(self):
+            raise OperatorError(
+                f"[Trainer] got a parameter of shape {self.shape} that a region has read and now an operator outside "
+                f"of regions reads in the same autograd.record ({reason}), expected one of both: the Trainer's "
+                "argument `outside` takes parameters that stay MXNet's"
+            )
+        self.left = reason
+        for one in (self, self.gradient):
+            if one is not None:
+                one._bring()
+                _known.pop(one._identity, None)
+
+    def _bring(self) -> None:
+        self.home.settle()
+        if self.place == DEVICE:
+            elements = np.ascontiguousarray(self.home.memory.elements(self.device))
+            if self.negative:
+                elements = -elements
+            address = elements.ctypes.data_as(ctypes.c_void_p)
+            check_call(_LIB.MXNDArraySyncCopyFromCPU(self.array.handle, address, ctypes.c_size_t(elements.size)))
+        self.place = HOST
+
+
+def _nobody() -> None:
+    return None
+
+
+def _described(name: str) -> property:
+    """Return a property of arrays that brings no elements."""
+    original = getattr(NDArray, name)
+
+    def get(self: NDArray) -> Any:
+        resident = _known.get(id(self))
+        return original.fget(self if resident is None else resident.array)
+
+    return property(get, doc=original.__doc__)
+
+
+class _AsNDArray(type):
+    """The type of a class that equals `NDArray`: MXNet compares the types of arrays."""
+
+    def __eq__(cls, other: Any) -> bool:
+        return other is cls or other is NDArray
+
+    def __hash__(cls) -> int:
+        return type.__hash__(cls)
+
+
+class ResidentArray(NDArray, metaclass=_AsNDArray):  # type: ignore[misc]
+    """MXNet's array with elements on the device."""
+
+    __slots__ = ()
+
+    @property
+    def handle(self) -> Any:
+        """MXNet's handle, after the elements are on the host."""
+        resident = _known.get(id(self))
+        if resident is not None:
+            resident.check_out()
+        return _handle.__get__(self)
+
+    @handle.setter
+    def handle(self, value: Any) -> None:
+        _handle.__set__(self, value)
+
+    @property
+    def handle_alone(self) -> Any:
+        """MXNet's handle, wherever the elements are."""
+        return _handle.__get__(self)
+
+    shape, size, ndim, dtype, stype, context, ctx = map(
+        _described, ("shape", "size", "ndim", "dtype", "stype", "context", "ctx")
+    )
+
+    @property
+    def grad(self) -> Any:
+        """The gradient, after its elements are on the host."""
+        resident = _known.get(id(self))
+        if resident is not None and resident.gradient is not None:
+            resident.gradient.check_out()
+        return NDArray.grad.fget(self)
+
+    @property
+    def _fresh_grad(self) -> Any:
+        resident, found = _known.get(id(self)), ctypes.c_int()
+        check_call(_LIB.MXNDArrayGetGradState(_handle.__get__(self), ctypes.byref(found)))
+        return found.value or (resident is not None and resident.fresh)
+
+    @_fresh_grad.setter
+    def _fresh_grad(self, state: Any) -> None:
+        resident = _known.get(id(self))
+        if resident is not None:
+            resident.fresh = bool(state)
+        check_call(_LIB.MXNDArraySetGradState(_handle.__get__(self), ctypes.c_int(state)))
+
+    def __del__(self) -> None:
+        _known.pop(id(self), None)
+        check_call(_LIB.MXNDArrayFree(_handle.__get__(self)))
+
+
+def resident_of(array: Any) -> Resident | None:
+    """Return what is on the device of an array; None if it is MXNet's alone."""
+    return _known.get(id(array)) if type(array) is ResidentArray else None
+
+
+def around_backward(only: bool) -> Callable[[], None]:
+    """Prepare all homes for a backward, and return what is to be called when it is queued."""
+    homes = list(_homes)
+    for home in homes:
+        home.begin_backward(only)
+
+    def end() -> None:
+        for home in homes:
+            home.end_backward()
+
+    return end

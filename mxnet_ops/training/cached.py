@@ -1,0 +1,126 @@
+"""Cached graphs that run with residents: the copy of a symbol whose regions have them, with tokens as inputs."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import mxnet as mx
+import numpy as np
+
+from clgraft.mxnet_ops.engine import backward_writes
+from clgraft.mxnet_ops.engine.changes import changed
+from clgraft.mxnet_ops.engine.residents import Home, Resident, around_backward, resident_of
+from clgraft.mxnet_ops.frozen import inference
+from clgraft.mxnet_ops.guards import guard
+from clgraft.mxnet_ops.training.resident_graph import read_by_regions, with_residents
+
+MOST_COPIES = 4  # of a symbol: with other residents
+OTHER_REALS = (np.dtype("float16"), np.dtype("float64"))  # a region has one type, and residents are float32
+
+
+class Adopter(Protocol):
+    """A trainer, some of whose parameters had no shape yet."""
+
+    def adopt(self) -> None:
+        """Take the parameters that are initialized."""
+
+
+waiting: weakref.WeakSet[Adopter] = weakref.WeakSet()  # adopters
+
+
+class Copy:
+    """A cached graph of a symbol with residents.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The inputs of the symbol itself.
+    flags : sequence of (str, Any)
+    graph : dict
+        The symbol's JSON.
+    residents : dict of str to Resident
+    """
+
+    def __init__(
+        self, names: Sequence[str], flags: Sequence[tuple[str, Any]], graph: Any, residents: dict[str, Resident]
+    ) -> None:
+        found, self._owned, homes = with_residents(graph, residents)
+        symbol = mx.sym.load_json(json.dumps(found))
+        inputs = symbol.list_inputs()
+        before = {name: place for place, name in enumerate(names)}
+        moves = {before[name]: new for new, name in enumerate(inputs) if name in before}
+        tokens = [new for new, name in enumerate(inputs) if name in homes]
+        moved = []
+        for key, value in flags:
+            if key in inference.PLACES:
+                value = [moves[int(old)] for old in value if int(old) in moves]
+                value += tokens if key == "param_indices" else []
+            moved.append((key, value))
+        self._op = guard.CachedOp(symbol, moved)
+        self._sources: list[int | Home] = [homes[name] if name in homes else before[name] for name in inputs]
+        self._homes = {home: [r for r in residents.values() if r.home is home] for home in homes.values()}
+
+    def __call__(self, args: Sequence[Any], **kwargs: Any) -> Any:
+        recorded = mx.autograd.is_recording()
+        for home, residents in self._homes.items():
+            home.start(residents, recorded)
+        given = [args[source] if isinstance(source, int) else source.token for source in self._sources]
+        return self._op(*given, **kwargs)
+
+
+class CachedOp(inference.CachedOp):
+    """MXNet's cached graph, which runs with the residents among its inputs."""
+
+    def __init__(self, sym: mx.sym.Symbol, flags: Sequence[tuple[str, Any]] = ()) -> None:
+        super().__init__(sym, flags)
+        text = sym.tojson() if type(sym) is mx.sym.Symbol else ""
+        self._text = text if '"ocl_region"' in text else ""
+        self._options, self._graph = tuple(flags), None
+        self._readable: frozenset[str] = frozenset()
+        self._copies: dict[tuple[int, ...], Copy] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if waiting:
+            for trainer in list(waiting):
+                trainer.adopt()
+        copy = self._copy_for(args) if self._text else None
+        if copy is not None and self._readings is not None and mx.autograd.is_training():
+            changed(array for name, array in zip(self._names, args) if name in self._readings.frozen.names)
+        return super().__call__(*args, **kwargs) if copy is None else copy(args, **kwargs)
+
+    def _register_op_hook(self, *args: Any, **kwargs: Any) -> None:
+        self._text = ""  # somebody wants to see every operator
+        super()._register_op_hook(*args, **kwargs)
+
+    def _copy_for(self, args: Sequence[Any]) -> Copy | None:
+        """Return the copy for the residents among the inputs; None without any."""
+        residents = [(place, found) for place, found in enumerate(map(resident_of, args)) if found is not None]
+        if not residents or (self._readings is not None and not mx.autograd.is_recording()):
+            return None
+        if self._graph is None:
+            self._graph = json.loads(self._text)
+            self._readable = frozenset(read_by_regions(self._graph))
+        names = self._names
+        others = (a for n, a in zip(names, args) if n not in self._readable)
+        fitting = not any(np.dtype(a.dtype) in OTHER_REALS for a in others)
+        own = {names[place]: found for place, found in residents if fitting and names[place] in self._readable}
+        for resident in own.values():
+            resident.follow()
+        if not own:
+            return None
+        key = tuple(id(found) for found in own.values())
+        if key not in self._copies:
+            if len(self._copies) >= MOST_COPIES:
+                del self._copies[next(iter(self._copies))]
+            self._copies[key] = Copy(names, self._options, self._graph, own)
+        return self._copies[key]
+
+
+def install() -> None:
+    """Have cached graphs run with residents; once per process."""
+    mx.nd.CachedOp = CachedOp
+    if around_backward not in backward_writes.AROUND:
+        backward_writes.AROUND.append(around_backward)

@@ -1,0 +1,115 @@
+"""Copies of symbols whose regions have residents in the place of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clgraft.mxnet_ops.engine.operator import operator_of
+from clgraft.mxnet_ops.engine.residents import Home, Resident
+from clgraft.mxnet_ops.regions.region import RegionOperator
+from clgraft.mxnet_ops.regions.residents import Residents
+
+TOKEN = "clgraft_token"
+
+
+def _region_of(node: Mapping[str, Any]) -> RegionOperator | None:
+    if node["op"] != "Custom" or node["attrs"].get("op_type") != RegionOperator.op_type:
+        return None
+    found = operator_of(node)
+    assert isinstance(found, RegionOperator)
+    return found
+
+
+def read_by_regions(graph: Mapping[str, Any]) -> set[str]:
+    """Return the variables of a symbol's JSON graph that regions alone read, each of them once at most."""
+    nodes = graph["nodes"]
+    found: set[int] = set()
+    others = {entry[0] for entry in graph["heads"]}
+    for node in nodes:
+        places = [entry[0] for entry in node["inputs"]]
+        if _region_of(node) is None:
+            others.update(places)
+        else:
+            found.update(places)
+            others.update(place for place in places if places.count(place) > 1)
+    return {nodes[place]["name"] for place in found - others if nodes[place]["op"] == "null"}
+
+
+def with_residents(
+    graph: Mapping[str, Any], residents: Mapping[str, Resident]
+) -> tuple[dict[str, Any], list[Residents], dict[str, Home]]:
+    """Return a copy of a symbol's JSON graph whose regions have residents.
+
+    Parameters
+    ----------
+    graph : dict
+    residents : mapping of str to Resident
+        By the names of variables that regions alone read.
+
+    Returns
+    -------
+    tuple
+        The graph; what its regions have, which has to live as long; and the tokens' variables with their homes.
+    """
+    old = graph["nodes"]
+    made: list[Residents] = []
+    homes: dict[str, Home] = {}
+    nodes: list[dict[str, Any]] = []
+    changed: dict[int, tuple[dict[str, str], list[Any], list[Home]]] = {}
+    for number, node in enumerate(old):
+        region = _region_of(node)
+        if region is None:
+            continue
+        names = (*region.arguments, *region.auxiliary)
+        own = {
+            name: residents[old[entry[0]]["name"]]
+            for name, entry in zip(names, node["inputs"])
+            if old[entry[0]]["op"] == "null" and old[entry[0]]["name"] in residents
+        }
+        if not own:
+            continue
+        takes = dict.fromkeys(resident.home for resident in own.values())
+        having = Residents(own, takes)
+        made.append(having)
+        homes.update({f"{TOKEN}{home.number}": home for home in takes})
+        attributes = {key: value for key, value in node["attrs"].items() if key != "frozen"}
+        inputs = zip(names, node["inputs"])
+        split = len(region.arguments)
+        kept = [(place, entry) for place, (name, entry) in enumerate(inputs) if name not in own]
+        changed[number] = (
+            {**attributes, "residents": having.text},
+            [[entry for place, entry in kept if place < split], [entry for place, entry in kept if place >= split]],
+            list(takes),
+        )
+    token_places = {}
+    for name in homes:
+        token_places[name] = len(nodes)
+        nodes.append({"op": "null", "name": name, "inputs": []})
+    read = {entry[0] for entry in graph["heads"]}
+    for number, node in enumerate(old):
+        entries = [entry for part in changed[number][1] for entry in part] if number in changed else node["inputs"]
+        read.update(entry[0] for entry in entries)
+    place: dict[int, int] = {}
+
+    def moved(entries: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[place[entry[0]], *entry[1:]] for entry in entries]
+
+    for number, node in enumerate(old):
+        if node["op"] == "null" and number not in read:
+            continue
+        if number in changed:
+            attributes, (arguments, auxiliary), takes_here = changed[number]
+            tokens = [[token_places[f"{TOKEN}{home.number}"], 0, 0] for home in takes_here]
+            node = {**node, "attrs": attributes, "inputs": [*moved(arguments), *tokens, *moved(auxiliary)]}
+        else:
+            node = {**node, "inputs": moved(node["inputs"])}
+        place[number] = len(nodes)
+        nodes.append(node)
+    found = {
+        **{key: value for key, value in graph.items() if key != "node_row_ptr"},
+        "nodes": nodes,
+        "arg_nodes": [number for number, node in enumerate(nodes) if node["op"] == "null"],
+        "heads": moved(graph["heads"]),
+    }
+    return found, made, homes

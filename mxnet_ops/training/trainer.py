@@ -1,0 +1,264 @@
+"""`Trainer`: Gluon's trainer, whose parameters, gradients and states stay on a device with memory of its own."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+from clgraft import core
+from clgraft.core import ProblemError
+from clgraft.core.errors import hint
+from clgraft.mxnet_ops.engine.changes import changed
+from clgraft.mxnet_ops.engine.residents import AVAILABLE, DTYPE, Home, Resident, ResidentArray, resident_of
+from clgraft.mxnet_ops.optimizers.update import SERVED
+from clgraft.mxnet_ops.training import cached
+from clgraft.mxnet_ops.training.update import (
+    RULES,
+    Item,
+    Numbers,
+    Update,
+    compile_overflow,
+    compile_update,
+    groups_of,
+    optimizer_of,
+    states_of,
+    unserved,
+)
+
+MOST_UPDATES = 8  # sets of parameters and groups of numbers that stay compiled
+STALE = (
+    "Gradient of Parameter `{}` on context {} has not been updated by backward since last `step`. This could mean a "
+    "bug in your model that made it only use a subset of the Parameters (Blocks) for this iteration. If you are "
+    "intentionally only using a subset, call step with ignore_stale_grad=True to suppress this warning and skip "
+    "updating of Parameters with stale gradient"
+)
+
+
+class Trainer(gluon.Trainer):  # type: ignore[misc]
+    """Gluon's trainer for swapped nets.
+
+    On a device with memory of its own, such as a graphics card, parameters, gradients and the optimizer's states stay
+    there, and a step is one call. They come to the host when they are asked for. On devices that use the host's memory
+    it is Gluon's trainer with this package's optimizers.
+
+    Parameters
+    ----------
+    params, optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore
+        As of `mxnet.gluon.Trainer`; ``adamw`` is one of the optimizers.
+    outside : collection of str
+        Names of parameters that stay in the host's memory, because operators outside of regions read them too.
+
+    Examples
+    --------
+    >>> swap_block(net)
+    >>> net.hybridize()
+    >>> trainer = clgraft.mxnet_ops.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Any = None,
+        kvstore: Any = "device",
+        compression_params: Any = None,
+        update_on_kvstore: Any = None,
+        *,
+        outside: Collection[str] = (),
+    ) -> None:
+        super().__init__(params, optimizer, optimizer_params, kvstore, compression_params, update_on_kvstore)
+        known = [parameter.name for parameter in self._params]
+        for name in outside:
+            if name not in known:
+                raise ProblemError(f"[Trainer] got outside {name!r}, expected some of {known}{hint(name, known)}")
+        self._outside = dict.fromkeys(outside, "it is one of the argument outside")
+        self._home: Home | None = None
+        self._residents: dict[int, Resident] = {}
+        self._updates: dict[Any, Update] = {}
+        self._checked: Any = ((), None, [])  # what tells whether gradients are finite
+        self._host = self._why_host()
+        cached.waiting.add(self)
+        self.adopt()
+
+    def _init_optimizer(self, optimizer: Any, optimizer_params: Any) -> None:
+        if optimizer == "adamw" and "adamw" not in mx.optimizer.Optimizer.opt_registry:
+            optimizer = "ocl_adamw"
+        super()._init_optimizer(optimizer, optimizer_params)
+        kinds = [kind for kind in SERVED if kind.MXNETS is type(self._optimizer)]  # type: ignore[attr-defined]
+        if isinstance(optimizer, str) and kinds:
+            self._optimizer = kinds[0].of(self._optimizer)  # type: ignore[attr-defined]
+            self._updaters = [mx.optimizer.get_updater(self._optimizer) for _ in self._contexts]
+
+    # which parameters are on the device
+
+    @property
+    def host(self) -> dict[str, str]:
+        """The parameters that are in the host's memory, with the reason."""
+        found = {}
+        for index, parameter in enumerate(self._params):
+            resident = self._residents.get(index)
+            if resident is None or resident.left:
+                reason = self._host or self._why_alone(parameter) or "its array is not initialized"
+                found[parameter.name] = resident.left if resident is not None and resident.left else reason
+        return found
+
+    def _why_host(self) -> str:
+        """Return why all parameters are in the host's memory; empty if they are not."""
+        if core.context().device.host_access != "staged":
+            return "the device uses the host's memory"
+        if not AVAILABLE:
+            return "this build of MXNet has arrays of Cython"
+        kind = getattr(self._kvstore_params["kvstore"], "type", self._kvstore_params["kvstore"])
+        if self._kvstore is not None or (kind and "dist" in str(kind)):
+            return "a key-value store has them"
+        if len(self._contexts) != 1 or self._contexts[0].device_type != "cpu":
+            return f"they are on {self._contexts}"
+        return unserved(self._optimizer)
+
+    def _why_alone(self, parameter: Any) -> str:
+        """Return why a parameter is in the host's memory; empty if it is not, or not for long."""
+        if parameter.name in self._outside:
+            return self._outside[parameter.name]
+        if parameter._stype != "default" or parameter._grad_stype != "default":
+            return "it is sparse"
+        if np.dtype(parameter.dtype) != DTYPE:
+            return f"it is {np.dtype(parameter.dtype)}"
+        if parameter._data is not None and type(parameter._data[0]) not in (mx.nd.NDArray, ResidentArray):
+            return f"its array is of the type {type(parameter._data[0]).__name__}"
+        return ""
+
+    def adopt(self) -> None:
+        """Take the parameters that are initialized to the device."""
+        if self._host:
+            cached.waiting.discard(self)
+            return
+        complete = True
+        for index, parameter in enumerate(self._params):
+            before = self._residents.get(index)
+            if (before is not None and before.left) or self._why_alone(parameter):
+                continue
+            if parameter._data is None:
+                complete = False
+                continue
+            array = parameter._data[0]
+            if array is not None and resident_of(array) is before is not None:
+                continue
+            if not array.size:
+                continue
+            self._residents[index] = self._adopted(parameter, array)
+        if complete:
+            cached.waiting.discard(self)
+
+    def _adopted(self, parameter: Any, array: Any) -> Resident:
+        if self._home is None:
+            self._home = Home(core.context(), array.context)
+        known = resident_of(array)
+        if known is not None and known.home is not self._home:  # another trainer's
+            known.leave("another Trainer has it")
+            known = None
+        resident = Resident(array, self._home) if known is None else known
+        resident.parameter = weakref.ref(parameter)
+        resident.follow()
+        return resident
+
+    # a step
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        if self._kvstore is not None and not self._host:
+            self._host = "a key-value store has them"
+            for resident in self._residents.values():
+                if not resident.left:
+                    resident.leave(self._host)
+        if self._home is None or self._host:
+            super()._update(ignore_stale_grad)
+            return
+        self.adopt()
+        self._home.settle()
+        scaler = getattr(self, "_amp_loss_scaler", None)
+        if scaler is not None and scaler.has_overflow(self._with_gradients()):
+            return
+        alone: list[tuple[int, Any, Any]] = []
+        moved: list[tuple[int, Resident]] = []
+        for index, parameter in enumerate(self._params):
+            if parameter.grad_req == "null":
+                continue
+            array = parameter._check_and_get(parameter._data, list)[0]
+            if not array._fresh_grad:
+                if not ignore_stale_grad:
+                    raise UserWarning(STALE.format(parameter.name, array.context))
+                continue
+            resident = resident_of(array)
+            if resident is None:
+                alone.append((index, parameter._grad[0], array))
+            else:
+                resident.follow()
+                moved.append((index, resident))
+            array._fresh_grad = False
+        if alone:
+            self._updaters[0](*zip(*alone))
+        if moved:
+            self._update_residents(moved)
+
+    def _with_gradients(self) -> list[Any]:
+        """Return what has all gradients for AMP; for those on the device one element that overflows with them."""
+        found, moved = [], []
+        for parameter in self._params:
+            resident = None if parameter._grad is None else resident_of(parameter._grad[0])
+            if resident is None or resident.place == "host":
+                found.append(parameter)
+            else:
+                moved.append(resident)
+        if moved:
+            key = tuple(id(resident) for resident in moved)
+            if key != self._checked[0]:
+                self._checked = key, compile_overflow(moved[0].home.context, moved), moved
+            found.append(SimpleNamespace(_grad=[mx.nd.array([self._checked[1]()])]))
+        return found
+
+    def _update_residents(self, moved: list[tuple[int, Resident]]) -> None:
+        optimizer = self._optimizer
+        reason = unserved(optimizer)
+        if reason:
+            raise ProblemError(f"[Trainer] got another optimizer than before ({reason}), expected one that is served")
+        indices = [index for index, _ in moved]
+        items = [Item(resident, self._states(index, resident)) for index, resident in moved]
+        # MXNet counts before it asks for rates, but AdaDelta
+        optimizer._update_count(indices)
+        rates = zip(optimizer._get_lrs(indices), optimizer._get_wds(indices))
+        counts = optimizer._index_update_count
+        numbers = [Numbers(float(lr), float(wd), counts[index]) for index, (lr, wd) in zip(indices, rates)]
+        groups, decays = groups_of(numbers), tuple(each.wd != 0 for each in numbers)
+        optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(decays)}
+        arrays = tuple(id(one) for item in items for one in (item.weight, item.weight.gradient, *item.states))
+        key = (arrays, groups, decays, tuple((one.kind, one.names, one.histories) for one in optimizers.values()))
+        if key not in self._updates:
+            if len(self._updates) >= MOST_UPDATES:
+                del self._updates[next(iter(self._updates))]
+            home = moved[0][1].home
+            self._updates[key] = compile_update(home.context, items, groups, optimizers, decays)
+        for item in items:
+            assert item.weight.gradient is not None
+            item.weight.home.send((item.weight, item.weight.gradient, *item.states))
+        self._updates[key].run(optimizers[max(decays)], optimizer.rescale_grad, numbers)
+        for item in items:
+            for one in (item.weight, *item.states):
+                one.place = "device"
+        changed(self._params[index]._data[0] for index in indices)
+
+    def _states(self, index: int, resident: Resident) -> tuple[Resident, ...]:
+        """Return what the optimizer keeps for a parameter, as residents."""
+        updater = self._updaters[0]
+        if index not in updater.states:
+            updater.states[index] = self._optimizer.create_state_multi_precision(index, resident.array)
+        updater.states_synced[index] = True
+        negative = RULES[type(self._optimizer)].negative
+        return tuple(
+            resident_of(array) or Resident(array, resident.home, negative=sign)
+            for array, sign in zip(states_of(updater.states[index]), negative)
+        )

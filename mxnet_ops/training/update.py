@@ -1,0 +1,207 @@
+"""Updates of residents: MXNet's optimizers as those of the core, and a graph that updates all parameters at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import mxnet as mx
+
+from clgraft.core.graph import GraphBuilder
+from clgraft.core.nn.builder import Build
+from clgraft.core.nn.optimizers import Optimizer, overflow
+from clgraft.mxnet_ops.engine.residents import Resident
+from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclAdamW, OclNAG, OclSGD
+
+CONVENTION = "mxnet"
+ANY_DECAY = 1.0  # stands for all others than 0: what they are is a scalar
+
+
+class Rule(NamedTuple):
+    """What an optimizer of MXNet is in the core.
+
+    Attributes
+    ----------
+    kind : str
+    options : callable
+        Returns the core's options of an optimizer.
+    negative : tuple of bool
+        For each state in MXNet's order, whether the core has it with the other sign.
+    """
+
+    kind: str
+    options: Callable[[Any], dict[str, Any]]
+    negative: tuple[bool, ...] = (False, False, False)
+
+
+def _adams(optimizer: Any) -> dict[str, Any]:
+    return {"beta1": optimizer.beta1, "beta2": optimizer.beta2, "eps": optimizer.epsilon}
+
+
+def _rmsprops(optimizer: Any) -> dict[str, Any]:
+    found = {"rho": optimizer.gamma1, "eps": optimizer.epsilon, "centered": optimizer.centered}
+    return {**found, "momentum": optimizer.gamma2 if optimizer.centered else 0.0}
+
+
+_SGD = Rule("sgd", lambda optimizer: {"momentum": optimizer.momentum}, (True,))
+_NAG = Rule("nag", lambda optimizer: {"momentum": optimizer.momentum}, (True,))
+_ADAM = Rule("adam", _adams)
+RULES: dict[type, Rule] = {
+    mx.optimizer.SGD: _SGD,
+    OclSGD: _SGD,
+    mx.optimizer.NAG: _NAG,
+    OclNAG: _NAG,
+    mx.optimizer.Adam: _ADAM,
+    OclAdam: _ADAM,
+    OclAdamW: Rule("adamw", _adams),
+    mx.optimizer.RMSProp: Rule("rmsprop", _rmsprops, (False, False, True)),
+    mx.optimizer.AdaGrad: Rule("adagrad", lambda optimizer: {"eps": optimizer.float_stable_eps}),
+    mx.optimizer.AdaDelta: Rule("adadelta", lambda o: {"rho": o.rho, "eps": o.epsilon}),
+}
+
+
+def unserved(optimizer: Any) -> str:
+    """Return why an optimizer's updates are MXNet's alone; empty if they are not."""
+    name = type(optimizer).__name__
+    if type(optimizer) not in RULES:
+        return f"the optimizer {name} is not served on devices"
+    if getattr(optimizer, "clip_weights", None):
+        return f"clip_weights of {name} is not served on devices"
+    if getattr(optimizer, "momentum", 0) < 0:
+        return f"a negative momentum of {name} is not served on devices"
+    return ""
+
+
+def states_of(state: Any) -> list[Any]:
+    """Return the arrays of what an optimizer keeps for a parameter."""
+    return [] if state is None else list(state) if isinstance(state, (tuple, list)) else [state]
+
+
+class Item(NamedTuple):
+    """A parameter that is updated, and what stays the same of its numbers from step to step.
+
+    Attributes
+    ----------
+    weight : Resident
+    states : tuple of Resident
+    """
+
+    weight: Resident
+    states: tuple[Resident, ...]
+
+
+class Numbers(NamedTuple):
+    """What an update of a parameter depends on: its learning rate and weight decay, and its number of updates."""
+
+    lr: float
+    wd: float
+    count: int
+
+
+@dataclass
+class Update:
+    """A compiled update of some parameters.
+
+    Attributes
+    ----------
+    groups : tuple of int
+        For each parameter, the place of its numbers among those that differ.
+    plan : Plan
+    bound : Any
+        The plan's arguments.
+    owners : Any
+        What they belong to.
+    """
+
+    groups: tuple[int, ...]
+    plan: Any
+    bound: Any
+    owners: Any
+
+    def run(self, optimizer: Optimizer, rescale: float, numbers: Sequence[Numbers]) -> None:
+        """Update the parameters.
+
+        Parameters
+        ----------
+        optimizer : Optimizer
+            With the numbers of this step.
+        rescale : float
+            What gradients are multiplied by.
+        numbers : sequence of Numbers
+            Of each parameter.
+        """
+        found: dict[str, float] = {}
+        firsts = {group: number for group, number in reversed(list(zip(self.groups, numbers)))}
+        for group, (lr, wd, count) in firsts.items():
+            scalars = {**optimizer.scalars(count, lr), "rescale": rescale, "decay": wd}
+            found.update({f"{name}{_suffix(group)}": value for name, value in scalars.items()})
+        self.plan.run_bound(self.bound, [found[name] for name in self.plan.scalars])
+
+
+def _suffix(group: int) -> str:
+    return f"_{group}"
+
+
+def optimizer_of(optimizer: Any, decays: bool) -> Optimizer:
+    """Return an optimizer of MXNet as one of the core; its learning rate and weight decay are numbers of each step."""
+    rule = RULES[type(optimizer)]
+    clip = optimizer.clip_gradient
+    always = type(optimizer) in (mx.optimizer.AdaGrad, mx.optimizer.AdaDelta)
+    options = {"clip_gradient": clip if clip or (always and clip is not None) else None}
+    decay = ANY_DECAY if decays else 0.0
+    return Optimizer(rule.kind, CONVENTION, {**rule.options(optimizer), **options, "weight_decay": decay})
+
+
+def groups_of(numbers: Sequence[Numbers]) -> tuple[int, ...]:
+    """Return for each parameter the place of its numbers among those that differ."""
+    places: dict[Numbers, int] = {}
+    return tuple(places.setdefault(each, len(places)) for each in numbers)
+
+
+def compile_update(
+    context: Any, items: Sequence[Item], groups: Sequence[int], optimizers: Mapping[bool, Optimizer], decays: Any
+) -> Update:
+    """Compile the update of parameters.
+
+    Parameters
+    ----------
+    context : core.Context
+    items : sequence of Item
+    groups : sequence of int
+        See `groups_of`.
+    optimizers : mapping of bool to Optimizer
+        With weight decay and without.
+    decays : sequence of bool
+        Whether each parameter decays.
+    """
+    builder = GraphBuilder(prefix="u")
+    build = Build(builder, training=True)
+    for group, decay in sorted(set(zip(groups, decays))):
+        for name in optimizers[decay].names:
+            builder.scalar(f"{name}{_suffix(group)}")
+    arrays: dict[str, Any] = {}
+    for place, (item, group, decay) in enumerate(zip(items, groups, decays)):
+        optimizer, gradient = optimizers[decay], item.weight.gradient
+        assert gradient is not None
+        weight = build.state(f"weight{place}", item.weight.shape)
+        given = build.input(f"gradient{place}", item.weight.shape)
+        histories = {name: build.state(f"{name}{place}", item.weight.shape) for name in optimizer.histories}
+        optimizer.apply(build, weight, given, histories, suffix=_suffix(group))
+        arrays.update({weight.name: item.weight.device, given.name: gradient.device})
+        arrays.update({histories[name].name: one.device for name, one in zip(optimizer.histories, item.states)})
+    compiled = context.compile(builder.graph())
+    plan, constants = compiled.prepared(())
+    bound = plan.bind_arrays({**arrays, **constants})
+    return Update(tuple(groups), plan, bound, (compiled, tuple(items), arrays, constants))
+
+
+def compile_overflow(context: Any, gradients: Sequence[Resident]) -> Callable[[], float]:
+    """Return a function of a number that is finite as long as all elements of gradients are."""
+    builder = GraphBuilder(prefix="u")
+    build = Build(builder)
+    given = [build.input(f"gradient{place}", one.shape) for place, one in enumerate(gradients)]
+    total = overflow(build, given)
+    arrays = {tensor.name: one.device for tensor, one in zip(given, gradients)}
+    compiled = context.compile(builder.graph(total.name))
+    return lambda: float(compiled.run(arrays)[total.name].ravel()[0])

@@ -1,0 +1,475 @@
+"""`clgraft.mxnet_ops.Trainer`: its steps are those of Gluon's trainer, and whoever reads a parameter sees the truth."""
+
+from __future__ import annotations
+
+import gc
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+import clgraft.mxnet_ops as ops
+from clgraft.core import ProblemError
+from clgraft.mxnet_ops.engine import residents
+from clgraft.mxnet_ops.engine.residents import resident_of
+from tests.mxnet_ops.operator_checks import random
+
+BATCH = 4
+STATIC = {"static_alloc": True, "static_shape": True}
+
+
+def dense(prefix: str = "net_") -> nn.HybridSequential:
+    """Return a small net of dense layers, whose shapes follow from the first batch."""
+    net = nn.HybridSequential(prefix=prefix)
+    with net.name_scope():
+        net.add(nn.Dense(6, activation="tanh"), nn.Dense(3))
+    return net
+
+
+def convolutions(prefix: str = "net_") -> nn.HybridSequential:
+    """Return a small net with moving statistics."""
+    net = nn.HybridSequential(prefix=prefix)
+    with net.name_scope():
+        net.add(nn.Conv2D(4, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"), nn.Dense(3))
+    return net
+
+
+class Run:
+    """A net with its trainer."""
+
+    def __init__(self, make, kind=None, optimizer="sgd", given=None, *, like=None, shape=(5,), hybrid=None, **more):
+        self.net = make()
+        self.net.initialize(mx.init.Xavier())
+        if like is not None:
+            self.net(mx.nd.zeros((1, *shape)))
+            for own, other in zip(self.parameters, like.parameters):
+                own.set_data(other.data())
+        ops.swap_block(self.net)
+        self.net.hybridize(**(STATIC if hybrid is None else hybrid))
+        if like is None:
+            self.net(mx.nd.zeros((1, *shape)))
+        self.trainer = (kind or ops.Trainer)(self.net.collect_params(), optimizer, dict(given or {}), **more)
+        self.loss = gluon.loss.L2Loss()
+
+    @property
+    def parameters(self):
+        return list(self.net.collect_params().values())
+
+    def backward(self, x, y):
+        with autograd.record():
+            loss = self.loss(self.net(x), y)
+        loss.backward()
+        return loss
+
+    def step(self, x, y, **more):
+        loss = self.backward(x, y)
+        self.trainer.step(BATCH, **more)
+        return loss
+
+    @property
+    def places(self):
+        found = [resident_of(parameter._data[0]) for parameter in self.parameters]
+        return {None if one is None else one.place for one in found}
+
+
+def pair(make=dense, optimizer="sgd", given=None, mxnets=None, **more):
+    """Return a run with Gluon's trainer and one with ours, from the same parameters."""
+    kept = {key: more.pop(key) for key in ("outside",) if key in more}
+    one = Run(make, gluon.Trainer, mxnets or optimizer, given, **more)
+    return one, Run(make, ops.Trainer, optimizer, given, like=one, **more, **kept)
+
+
+def batches(rng, count, shape=(5,)):
+    for _ in range(count):
+        yield mx.nd.array(random(rng, BATCH, *shape)), mx.nd.array(random(rng, BATCH, 3))
+
+
+def equal(one, other, rtol=2e-5, atol=2e-6):
+    for a, b in zip(one.parameters, other.parameters):
+        np.testing.assert_allclose(b.data().asnumpy(), a.data().asnumpy(), rtol, atol, err_msg=a.name)
+
+
+OPTIMIZERS = [
+    ("sgd", {"learning_rate": 0.1}),
+    ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.02, "clip_gradient": 0.1, "multi_precision": True}),
+    ("nag", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.02}),
+    ("nag", {"learning_rate": 0.1, "clip_gradient": 0.1}),
+    ("adam", {"learning_rate": 0.02, "wd": 0.02, "clip_gradient": 0.1}),
+    ("ocl_adamw", {"learning_rate": 0.02, "wd": 0.02, "clip_gradient": 0.1}),
+    ("rmsprop", {"learning_rate": 0.01, "wd": 0.02, "clip_gradient": 0.1}),
+    ("rmsprop", {"learning_rate": 0.01, "centered": True}),
+    ("adagrad", {"learning_rate": 0.1, "wd": 0.02, "clip_gradient": 0.1}),
+    ("adadelta", {"wd": 0.002, "clip_gradient": 0.1}),
+]
+
+
+@pytest.mark.parametrize("optimizer, given", OPTIMIZERS, ids=lambda value: value if isinstance(value, str) else "")
+def test_ten_steps_are_those_of_gluon(staged, rng, optimizer, given):
+    one, other = pair(optimizer=optimizer, given=given)
+    for run in (one, other):  # schedules and multipliers of parameters
+        run.parameters[0].lr_mult, run.parameters[3].wd_mult = 0.5, 0.0
+        if optimizer != "adadelta":
+            rate = given["learning_rate"]
+            run.trainer.optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(step=3, factor=0.5, base_lr=rate)
+    for number, (x, y) in enumerate(batches(rng, 10)):
+        if number == 5 and optimizer == "sgd":
+            for run in (one, other):
+                run.trainer.optimizer.momentum *= 0.5
+        losses = [run.step(x, y).asnumpy() for run in (one, other)]
+        np.testing.assert_allclose(losses[1], losses[0], 2e-5, 1e-6)
+    assert other.places == {"device"} and other.trainer.host == {}
+    equal(one, other)
+
+
+def test_moving_statistics_and_evaluation_in_between(staged, rng):
+    shape = (3, 5, 5)
+    one, other = pair(convolutions, shape=shape, given={"learning_rate": 0.05, "momentum": 0.9})
+    for x, y in batches(rng, 4, shape):
+        for run in (one, other):
+            run.step(x, y)
+        np.testing.assert_allclose(other.net(x).asnumpy(), one.net(x).asnumpy(), 1e-4, 1e-5)
+    assert other.places <= {"device", "both"}
+    equal(one, other, 1e-4, 1e-5)
+    assert np.abs(other.parameters[3].data().asnumpy()).max() > 0
+
+
+def test_only_inputs_and_outputs_cross_the_bus(staged, rng):
+    run = Run(dense)
+    x, y = next(batches(rng, 1))
+    for _ in range(3):
+        run.step(x, y)
+    mx.nd.waitall()
+    before = staged.counters()
+    run.step(x, y)
+    mx.nd.waitall()
+    after = staged.counters()
+    sent = after["bytes_to_device"] - before["bytes_to_device"]
+    found = after["bytes_to_host"] - before["bytes_to_host"]
+    assert sent <= (2 * x.size + 2 * y.size) * 4 and found <= 2 * y.size * 4, (sent, found)
+
+
+def test_every_way_to_read_a_parameter(staged, rng, tmp_path):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    for x, y in batches(rng, 2):
+        for run in (one, other):
+            run.step(x, y)
+    kept = other.parameters[0].data()
+    reads = {
+        "data": lambda run: run.parameters[0].data().asnumpy(),
+        "list_data": lambda run: run.parameters[1].list_data()[0].asnumpy(),
+        "grad": lambda run: run.parameters[0].grad().asnumpy(),
+        "list_grad": lambda run: run.parameters[1].list_grad()[0].asnumpy(),
+        "grad of data": lambda run: run.parameters[2].data().grad.asnumpy(),
+        "reduce": lambda run: run.parameters[2]._reduce().asnumpy(),
+        "operator": lambda run: (run.parameters[3].data() * 2).asnumpy(),
+        "norm": lambda run: np.float32(gluon.utils.clip_global_norm([p.grad() for p in run.parameters], 1e9)),
+        "slice": lambda run: run.parameters[0].data()[1:2].asnumpy(),
+    }
+    for name, read in reads.items():
+        ((x, y),) = batches(rng, 1)
+        for run in (one, other):
+            run.step(x, y)
+        np.testing.assert_allclose(read(other), read(one), 1e-4, 1e-6, err_msg=name)
+    ((x, y),) = batches(rng, 1)
+    for run in (one, other):
+        run.step(x, y)
+    np.testing.assert_allclose(kept.asnumpy(), one.parameters[0].data().asnumpy(), 1e-4, 1e-6)
+    for run, name in ((one, "one"), (other, "other")):
+        run.step(x, y)
+        run.net.save_parameters(str(tmp_path / f"{name}.params"))
+        run.step(x, y)
+        run.net.export(str(tmp_path / name))
+    for ending in (".params", "-0000.params"):
+        files = [mx.nd.load(str(tmp_path / f"{name}{ending}")) for name in ("one", "other")]
+        for a, b in zip(files[0].values(), files[1].values()):
+            np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), 1e-4, 1e-6)
+
+
+def test_every_way_to_write_a_parameter(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1})
+    values = random(rng, 6, 5)
+    writes = {
+        "set_data": lambda run: run.parameters[0].set_data(mx.nd.array(values)),
+        "assignment": lambda run: run.parameters[0].data().__setitem__(slice(None), 0.25),
+        "in place": lambda run: run.parameters[0].data().__imul__(0.5),
+        "out": lambda run: mx.nd.elemwise_add(mx.nd.array(values), mx.nd.array(values), out=run.parameters[0].data()),
+        "gradient": lambda run: run.parameters[0].grad().__imul__(0.5),
+        "initialize": lambda run: run.parameters[1].initialize(mx.init.Constant(0.1), force_reinit=True),
+        "cast": lambda run: run.parameters[0].cast("float32"),
+        "context": lambda run: run.net.collect_params().reset_ctx(mx.cpu()),
+    }
+    for write in writes.values():
+        for x, y in batches(rng, 2):
+            for run in (one, other):
+                run.step(x, y)
+        ((x, y),) = batches(rng, 1)
+        for run in (one, other):
+            run.backward(x, y)
+            write(run)
+            run.trainer.step(BATCH, ignore_stale_grad=True)
+        equal(one, other, 1e-3, 1e-4)
+    for x, y in batches(rng, 2):
+        for run in (one, other):
+            run.step(x, y)
+    equal(one, other, 1e-3, 1e-4)
+    assert other.places <= {"host", "both", "device"} and None not in other.places
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "nag", "adam", "rmsprop"])
+def test_states_are_files_of_mxnet(staged, rng, tmp_path, optimizer):
+    given = {"learning_rate": 0.02, **({"momentum": 0.9} if optimizer in ("sgd", "nag") else {})}
+    given.update({"centered": True} if optimizer == "rmsprop" else {})
+    one, other = pair(optimizer=optimizer, given=given)
+    x, y = next(batches(rng, 1))
+    for run in (one, other):
+        for _ in range(3):
+            run.step(x, y)
+        run.trainer.save_states(str(tmp_path / "states"))  # the second's stays: both load it
+    third = Run(dense, gluon.Trainer, optimizer, given, like=other)
+    fourth = Run(dense, ops.Trainer, optimizer, given, like=other)
+    for run in (third, fourth):
+        run.trainer.load_states(str(tmp_path / "states"))
+    for _ in range(3):
+        for run in (one, other, third, fourth):
+            run.step(x, y)
+    for run in (other, third, fourth):
+        equal(one, run, 1e-4, 1e-6)
+    other.trainer.load_states(str(tmp_path / "states"))  # into one at work
+    third.trainer.load_states(str(tmp_path / "states"))
+    for run in (other, third):
+        run.step(x, y)
+    equal(third, other, 1e-4, 1e-6)
+
+
+def test_gradients_that_add_up(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1})
+    for run in (one, other):
+        for parameter in run.parameters:
+            parameter.grad_req = "add"
+    for number, (x, y) in enumerate(batches(rng, 6)):
+        for run in (one, other):
+            run.backward(x, y)
+            if number % 2:
+                run.trainer.step(2 * BATCH)
+                (run.net.collect_params() if number == 3 else run.parameters[0]).zero_grad()
+                for parameter in run.parameters[1:]:
+                    parameter.zero_grad()
+    equal(one, other, 1e-4, 1e-6)
+    for run in (one, other):  # and back
+        run.net.collect_params().setattr("grad_req", "write")
+    for x, y in batches(rng, 2):
+        for run in (one, other):
+            run.step(x, y)
+    equal(one, other, 1e-4, 1e-6)
+
+
+def test_frozen_parameters_and_a_net_that_is_frozen_later(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    for grad_req in ("null", "write"):
+        for run in (one, other):
+            run.parameters[0].grad_req = grad_req
+        before = other.parameters[0].data().asnumpy()
+        for x, y in batches(rng, 3):
+            for run in (one, other):
+                run.step(x, y, ignore_stale_grad=True)
+        equal(one, other, 1e-4, 1e-6)
+        assert (before == other.parameters[0].data().asnumpy()).all() == (grad_req == "null")
+
+
+def test_stale_gradients_are_told(staged, rng):
+    run = Run(dense)
+    x, y = next(batches(rng, 1))
+    run.step(x, y)
+    with pytest.raises(UserWarning, match="has not been updated by backward"):
+        run.trainer.step(BATCH)
+    before = run.parameters[0].data().asnumpy()
+    run.trainer.step(BATCH, ignore_stale_grad=True)
+    np.testing.assert_array_equal(run.parameters[0].data().asnumpy(), before)
+
+
+def test_a_net_that_runs_twice_and_several_losses(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1})
+    for run in (one, other):  # MXNet's static memory is wrong then
+        run.net.hybridize()
+    for (x, y), (x2, y2) in zip(batches(rng, 4), batches(rng, 4)):
+        for run in (one, other):
+            with autograd.record():
+                first, second = run.loss(run.net(x), y), run.loss(run.net(x2), y2)
+            autograd.backward([first, second])
+            run.trainer.step(BATCH)
+        for run in (one, other):  # one after another: the second overwrites
+            with autograd.record():
+                first, second = run.loss(run.net(x), y), run.loss(run.net(x2), y2)
+            first.backward()
+            second.backward()
+            run.trainer.step(BATCH)
+    equal(one, other, 1e-4, 1e-6)
+
+
+def test_gradients_of_inputs_alone_leave_those_of_parameters(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1})
+    x, y = next(batches(rng, 1))
+    found = []
+    for run in (one, other):
+        run.step(x, y)
+        run.backward(x, y)
+        x.attach_grad()
+        with autograd.record():
+            out = run.loss(run.net(x), y)
+        found.append(autograd.grad([out], [x])[0].asnumpy())
+        run.trainer.step(BATCH)
+    np.testing.assert_allclose(found[1], found[0], 1e-4, 1e-6)
+    equal(one, other, 1e-4, 1e-6)
+
+
+def test_two_nets_share_parameters(staged, rng):
+    runs = []
+    for kind in (gluon.Trainer, ops.Trainer):
+        like = runs[0] if runs else None
+        run = Run(dense, kind, given={"learning_rate": 0.1}, like=like)
+        second = nn.HybridSequential(prefix="second_")
+        with second.name_scope():
+            second.add(nn.Dense(6, activation="relu", params=run.net[0].params), nn.Dense(2))
+        second.initialize(mx.init.Constant(0.2))
+        if len(runs) == 0:
+            plain = second
+        else:  # another one that MXNet runs
+            plain = nn.HybridSequential(prefix="plain_")
+            with plain.name_scope():
+                plain.add(nn.Dense(6, params=run.net[0].params))
+            plain.hybridize()
+        ops.swap_block(second)
+        second.hybridize(**STATIC)
+        run.second, run.plain = second, plain
+        runs.append(run)
+    one, other = runs
+    for x, y in batches(rng, 4):
+        outputs = []
+        for run in runs:
+            with autograd.record():
+                loss = run.loss(run.net(x), y) + run.second(x).sum(axis=1)
+            loss.backward()
+            run.trainer.step(BATCH)
+            outputs.append(run.second(x).asnumpy())
+        np.testing.assert_allclose(outputs[1], outputs[0], 1e-4, 1e-5)
+    assert other.places <= {"device", "both"}
+    equal(one, other, 1e-4, 1e-6)
+    read = other.plain(x).asnumpy()
+    weight, bias = (other.parameters[i].data().asnumpy() for i in (0, 1))
+    np.testing.assert_allclose(read, x.asnumpy() @ weight.T + bias, 1e-4, 1e-5)
+
+
+def test_a_parameter_that_others_read_too_goes_back_to_mxnet(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9}, outside=["net_dense0_weight"])
+    assert other.trainer.host == {"net_dense0_weight": "it is one of the argument outside"}
+    for x, y in batches(rng, 4):
+        for run in (one, other):
+            with autograd.record():
+                penalty = (run.parameters[0].data() ** 2).sum()
+                loss = run.loss(run.net(x), y) + penalty
+            loss.backward()
+            run.trainer.step(BATCH)
+    equal(one, other, 1e-4, 1e-6)
+    with pytest.raises(ProblemError, match="got outside 'weight'"):
+        ops.Trainer(other.net.collect_params(), "sgd", outside=["weight"])
+
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    x, y = next(batches(rng, 1))
+    for run in (one, other):
+        run.step(x, y)
+    with autograd.record(), pytest.raises(ProblemError, match="an operator outside of regions reads"):
+        out = other.net(x)
+        out + (other.parameters[0].data() ** 2).sum()
+    mx.nd.waitall()
+    for x, y in batches(rng, 3):  # read before: the parameter is MXNet's from here on
+        for run in (one, other):
+            with autograd.record():
+                penalty = (run.parameters[0].data() ** 2).sum()
+                loss = run.loss(run.net(x), y) + penalty
+            loss.backward()
+            run.trainer.step(BATCH)
+    equal(one, other, 1e-4, 1e-6)
+    assert list(other.trainer.host) == ["net_dense0_weight"]
+
+
+def test_a_net_that_is_not_hybridized(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    for active in (True, False, True):
+        for x, y in batches(rng, 2):
+            for run in (one, other):
+                run.net.hybridize(active, **STATIC)
+                run.step(x, y)
+        equal(one, other, 1e-4, 1e-6)
+    assert set(other.trainer.host.values()) == {"an operator outside of regions reads it under autograd.record"}
+
+
+@pytest.mark.parametrize(
+    "optimizer, reason",
+    [
+        ("signum", "the optimizer Signum is not served on devices"),
+        (mx.optimizer.RMSProp(clip_weights=0.1), "clip_weights of RMSProp is not served on devices"),
+    ],
+    ids=["signum", "clip_weights"],
+)
+def test_what_is_not_served_is_mxnets_by_name(staged, rng, optimizer, reason):
+    run = Run(dense, optimizer=optimizer, given=None)
+    for x, y in batches(rng, 2):
+        run.step(x, y)
+    assert set(run.trainer.host.values()) == {reason} and run.places == {None}
+
+
+def test_a_new_trainer_takes_over(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    for optimizer in ("sgd", "adam"):
+        for run, kind in ((one, gluon.Trainer), (other, ops.Trainer)):
+            run.trainer = kind(run.net.collect_params(), optimizer, {"learning_rate": 0.02})
+        for x, y in batches(rng, 3):
+            for run in (one, other):
+                run.step(x, y)
+    assert other.places == {"device"}
+    equal(one, other, 1e-4, 1e-6)
+
+
+def test_nothing_is_held_after_a_net(staged, rng):
+    gc.collect()
+    before = len(residents._known)
+    run = Run(dense, given={"momentum": 0.9})
+    for x, y in batches(rng, 2):
+        run.step(x, y)
+    assert len(residents._known) > before
+    del run
+    mx.nd.waitall()
+    gc.collect()
+    assert len(residents._known) == before
+
+
+def test_shapes_that_are_known_late_and_frozen_inference(staged, rng):
+    net = dense()
+    net.initialize()
+    ops.swap_block(net, frozen=True)
+    net.hybridize()
+    trainer = ops.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for x, y in batches(rng, 3):
+        with autograd.record():
+            loss = gluon.loss.L2Loss()(net(x), y)
+        loss.backward()
+        trainer.step(BATCH)
+        first = net(x).asnumpy()
+        with autograd.record(train_mode=False):
+            second = net(x)
+        np.testing.assert_allclose(first, second.asnumpy(), 1e-5, 1e-6)
+    assert trainer.host == {}
+
+
+def test_on_a_processor_it_is_gluons_trainer(context, rng):
+    if context.device.host_access == "staged":
+        pytest.skip("a device with memory of its own")
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    assert type(other.trainer.optimizer) is ops.OclSGD
+    for x, y in batches(rng, 3):
+        for run in (one, other):
+            run.step(x, y)
+    assert set(other.trainer.host.values()) == {"the device uses the host's memory"} and other.places == {None}
+    equal(one, other, 1e-6, 1e-7)
