@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.engine.residents import Home, Resident
+from clgraft.mxnet_ops.guards.guard import MARK
 from clgraft.mxnet_ops.regions.region import RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents
 
@@ -37,7 +38,7 @@ def read_by_regions(graph: Mapping[str, Any]) -> set[str]:
 
 
 def with_residents(
-    graph: Mapping[str, Any], residents: Mapping[str, Resident]
+    graph: Mapping[str, Any], residents: Mapping[str, Resident], plain: Collection[str] = ()
 ) -> tuple[dict[str, Any], list[Residents], dict[str, Home]]:
     """Return a copy of a symbol's JSON graph whose regions have residents.
 
@@ -46,6 +47,8 @@ def with_residents(
     graph : dict
     residents : mapping of str to Resident
         By the names of variables that regions alone read.
+    plain : collection of str
+        Variables whose arrays are known to have MXNet's plain layout when the graph runs: they need no guards.
 
     Returns
     -------
@@ -104,6 +107,8 @@ def with_residents(
             node = {**node, "attrs": attributes, "inputs": [*moved(arguments), *tokens, *moved(auxiliary)]}
         else:
             node = {**node, "inputs": moved(node["inputs"])}
+        if node["op"] == "null" and node["name"] in plain:
+            node["attrs"] = {**node.get("attrs", {}), MARK: "1"}
         place[number] = len(nodes)
         nodes.append(node)
     found = {

@@ -90,9 +90,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if optimizer == "adamw" and "adamw" not in mx.optimizer.Optimizer.opt_registry:
             optimizer = "ocl_adamw"
         super()._init_optimizer(optimizer, optimizer_params)
-        kinds = [kind for kind in SERVED if kind.MXNETS is type(self._optimizer)]  # type: ignore[attr-defined]
+        made: Any = self._optimizer
+        kinds: list[Any] = [kind for kind in SERVED if getattr(kind, "MXNETS", None) is type(made)]
         if isinstance(optimizer, str) and kinds:
-            self._optimizer = kinds[0].of(self._optimizer)  # type: ignore[attr-defined]
+            self._optimizer: Any = kinds[0].of(made)
             self._updaters = [mx.optimizer.get_updater(self._optimizer) for _ in self._contexts]
 
     # which parameters are on the device
@@ -179,27 +180,30 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             super()._update(ignore_stale_grad)
             return
         self.adopt()
+        # what can be prepared while the device computes
+        learned = [
+            (index, parameter, parameter._check_and_get(parameter._data, list)[0])
+            for index, parameter in enumerate(self._params)
+            if parameter.grad_req != "null"
+        ]
+        items = {index: self._item(index, resident_of(array)) for index, _, array in learned}
         self._home.settle()
         scaler = getattr(self, "_amp_loss_scaler", None)
         if scaler is not None and scaler.has_overflow(self._with_gradients()):
             return
         alone: list[tuple[int, Any, Any]] = []
-        moved: list[tuple[int, Resident]] = []
-        for index, parameter in enumerate(self._params):
-            if parameter.grad_req == "null":
-                continue
-            array = parameter._check_and_get(parameter._data, list)[0]
-            if not array._fresh_grad:
+        moved: list[tuple[int, Item]] = []
+        for index, parameter, array in learned:
+            item = items[index]
+            if not (array._fresh_grad if item is None else item.weight.fresh):
                 if not ignore_stale_grad:
                     raise UserWarning(STALE.format(parameter.name, array.context))
-                continue
-            resident = resident_of(array)
-            if resident is None:
+            elif item is None:
                 alone.append((index, parameter._grad[0], array))
+                array._fresh_grad = False
             else:
-                resident.follow()
-                moved.append((index, resident))
-            array._fresh_grad = False
+                moved.append((index, item))
+                item.weight.fresh = False
         if alone:
             self._updaters[0](*zip(*alone))
         if moved:
@@ -221,13 +225,12 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             found.append(SimpleNamespace(_grad=[mx.nd.array([self._checked[1]()])]))
         return found
 
-    def _update_residents(self, moved: list[tuple[int, Resident]]) -> None:
+    def _update_residents(self, moved: list[tuple[int, Item]]) -> None:
         optimizer = self._optimizer
         reason = unserved(optimizer)
         if reason:
             raise ProblemError(f"[Trainer] got another optimizer than before ({reason}), expected one that is served")
-        indices = [index for index, _ in moved]
-        items = [Item(resident, self._states(index, resident)) for index, resident in moved]
+        indices, items = [index for index, _ in moved], [item for _, item in moved]
         # MXNet counts before it asks for rates, but AdaDelta
         optimizer._update_count(indices)
         rates = zip(optimizer._get_lrs(indices), optimizer._get_wds(indices))
@@ -240,7 +243,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if key not in self._updates:
             if len(self._updates) >= MOST_UPDATES:
                 del self._updates[next(iter(self._updates))]
-            home = moved[0][1].home
+            home = items[0].weight.home
             self._updates[key] = compile_update(home.context, items, groups, optimizers, decays)
         for item in items:
             assert item.weight.gradient is not None
@@ -251,14 +254,18 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 one.place = "device"
         changed(self._params[index]._data[0] for index in indices)
 
-    def _states(self, index: int, resident: Resident) -> tuple[Resident, ...]:
-        """Return what the optimizer keeps for a parameter, as residents."""
+    def _item(self, index: int, resident: Resident | None) -> Item | None:
+        """Return a parameter with what the optimizer keeps for it, as residents; None if it is MXNet's alone."""
+        if resident is None:
+            return None
+        resident.follow()
         updater = self._updaters[0]
         if index not in updater.states:
             updater.states[index] = self._optimizer.create_state_multi_precision(index, resident.array)
         updater.states_synced[index] = True
         negative = RULES[type(self._optimizer)].negative
-        return tuple(
+        states = tuple(
             resident_of(array) or Resident(array, resident.home, negative=sign)
             for array, sign in zip(states_of(updater.states[index]), negative)
         )
+        return Item(resident, states)

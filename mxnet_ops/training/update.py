@@ -96,7 +96,7 @@ class Numbers(NamedTuple):
 
     lr: float
     wd: float
-    count: int
+    updates: int
 
 
 @dataclass
@@ -133,8 +133,8 @@ class Update:
         """
         found: dict[str, float] = {}
         firsts = {group: number for group, number in reversed(list(zip(self.groups, numbers)))}
-        for group, (lr, wd, count) in firsts.items():
-            scalars = {**optimizer.scalars(count, lr), "rescale": rescale, "decay": wd}
+        for group, (lr, wd, updates) in firsts.items():
+            scalars = {**optimizer.scalars(updates, lr), "rescale": rescale, "decay": wd}
             found.update({f"{name}{_suffix(group)}": value for name, value in scalars.items()})
         self.plan.run_bound(self.bound, [found[name] for name in self.plan.scalars])
 

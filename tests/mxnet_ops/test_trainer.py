@@ -8,6 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
+from mxnet.contrib.amp.loss_scaler import LossScaler
 from mxnet.gluon import nn
 
 import clgraft.mxnet_ops as ops
@@ -39,15 +40,15 @@ def convolutions(prefix: str = "net_") -> nn.HybridSequential:
 class Run:
     """A net with its trainer."""
 
-    def __init__(self, make, kind=None, optimizer="sgd", given=None, *, like=None, shape=(5,), hybrid=None, **more):
+    def __init__(self, make, kind=None, optimizer="sgd", given=None, *, like=None, shape=(5,), **more):
         self.net = make()
         self.net.initialize(mx.init.Xavier())
         if like is not None:
             self.net(mx.nd.zeros((1, *shape)))
             for own, other in zip(self.parameters, like.parameters):
                 own.set_data(other.data())
-        ops.swap_block(self.net)
-        self.net.hybridize(**(STATIC if hybrid is None else hybrid))
+        ops.swap_block(self.net, precision=more.pop("precision", None))
+        self.net.hybridize(**STATIC)
         if like is None:
             self.net(mx.nd.zeros((1, *shape)))
         self.trainer = (kind or ops.Trainer)(self.net.collect_params(), optimizer, dict(given or {}), **more)
@@ -473,3 +474,24 @@ def test_on_a_processor_it_is_gluons_trainer(context, rng):
             run.step(x, y)
     assert set(other.trainer.host.values()) == {"the device uses the host's memory"} and other.places == {None}
     equal(one, other, 1e-6, 1e-7)
+
+
+def test_amps_scaler_is_told_of_infinite_gradients(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    for run in (one, other):
+        run.trainer._amp_loss_scaler = LossScaler()
+    for number, (x, y) in enumerate(batches(rng, 5)):
+        for run in (one, other):
+            run.step(x, y * np.inf if number == 2 else y)
+    assert [run.trainer._amp_loss_scaler._next_loss_scale for run in (one, other)] == [2.0**15] * 2
+    assert {resident_of(parameter._grad[0]).place for parameter in other.parameters} == {"device"}
+    equal(one, other, 1e-4, 1e-6)
+
+
+def test_products_in_16_bits(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1}, precision="float16")
+    for x, y in batches(rng, 3):
+        losses = [run.step(x, y).asnumpy() for run in (one, other)]
+        np.testing.assert_allclose(losses[1], losses[0], 2e-3, 2e-3)
+    assert other.places == {"device"}
+    equal(one, other, 5e-3, 5e-3)
