@@ -1,0 +1,125 @@
+"""Times training steps of models of MXNet's zoo: Gluon's trainer, clgraft's, and the core's trainer without MXNet.
+
+    python benchmarks/mxnet_trainer.py resnet50_v1 resnet18_v1 --batch 32 --device gpu --precision float16
+
+All run the same net in regions with SGD and momentum: `gluon.Trainer` with ``ocl_sgd``; `clgraft.mxnet_ops.Trainer`,
+with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update. Times
+are medians of the wall clock and of the processors, with what a step sends to the device and brings back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from progress import announced
+
+SETTINGS = {"learning_rate": 1e-3, "momentum": 0.9}
+WARM = 3  # steps before those that are timed
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", default=["resnet18_v1"], help="names of the model zoo")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", type=int, default=224, help="of the images")
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
+    parser.add_argument("--precision", choices=("float16", "bfloat16"), help="time clgraft's trainer with it too")
+    return parser.parse_args()
+
+
+def gluon_step(name: str, options: argparse.Namespace, trainer: str, precision: str | None) -> tuple[Any, Callable]:
+    """Return a net with regions, and a step that trains it."""
+    import mxnet as mx
+    from mxnet import autograd, gluon
+
+    import clgraft.mxnet_ops as ops
+
+    net = gluon.model_zoo.vision.get_model(name, prefix="net_")
+    net.initialize(mx.init.Xavier(magnitude=2))
+    ops.swap_block(net, precision=precision)
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    for block in (net, loss_of):
+        block.hybridize(static_alloc=True, static_shape=True)
+    x, y = map(mx.nd.array, data(options))
+    net(x).wait_to_read()
+    kind, optimizer = (gluon.Trainer, "ocl_sgd") if trainer == "gluon" else (ops.Trainer, "sgd")
+    made = kind(net.collect_params(), optimizer, dict(SETTINGS))
+
+    def step() -> None:
+        with autograd.record():
+            loss = loss_of(net(x), y)
+        loss.backward()
+        made.step(options.batch)
+        mx.nd.waitall()
+
+    return net, step
+
+
+def data(options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels."""
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((options.batch, 3, options.size, options.size)).astype(np.float32)
+    return images, rng.integers(0, 1000, options.batch).astype(np.float32)
+
+
+def core_step(net: Any, options: argparse.Namespace) -> Callable:
+    """Return a step of the core's trainer for the same net."""
+    import clgraft
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "net")
+        net.export(path)
+        session = clgraft.load(f"{path}-symbol.json", f"{path}-0000.params")
+    trainer = session.trainer("sgd", lr=SETTINGS["learning_rate"], momentum=0.9, loss="softmax_cross_entropy")
+    images, labels = data(options)
+    return lambda: trainer.step({"data": images, "label": labels})
+
+
+def show(what: str, step: Callable, runs: int) -> None:
+    """Time a step and print a line."""
+    from clgraft import core
+
+    context = core.context()
+    for _ in range(WARM):
+        step()
+    times = []
+    before = context.counters()
+    for _ in range(runs):
+        began, busy = time.perf_counter(), time.process_time()
+        step()
+        context.finish()
+        times.append((time.perf_counter() - began, time.process_time() - busy))
+    after = context.counters()
+    wall, processors = (1e3 * statistics.median(column) for column in zip(*times))
+    down, up = ((after[key] - before[key]) / runs / 1e6 for key in ("bytes_to_device", "bytes_to_host"))
+    print(f"{what:40} {wall:8.2f} ms  processors {processors:8.2f} ms  {down:.1f} MB down, {up:.1f} MB up", flush=True)
+
+
+def main() -> None:
+    """Print a line for each net and trainer."""
+    options = parse()
+    if options.device:
+        os.environ["CLGRAFT_DEVICE"] = options.device
+    import clgraft.mxnet_ops  # noqa: F401
+    from clgraft import core
+
+    print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} steps")
+    for name in announced(options.nets):
+        kinds = [("gluon", None), *[("clgraft", options.precision)] * bool(options.precision), ("clgraft", None)]
+        for trainer, precision in kinds:
+            net, step = gluon_step(name, options, trainer, precision)
+            show(f"{name}, {trainer}'s trainer, {precision or 'float32'}", step, options.runs)
+        show(f"{name}, the core's trainer, float32", core_step(net, options), options.runs)
+
+
+if __name__ == "__main__":
+    main()
