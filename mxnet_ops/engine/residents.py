@@ -312,6 +312,11 @@ def resident_of(array: Any) -> Resident | None:
     return _known.get(id(array)) if type(array) is ResidentArray else None
 
 
+def there_are_residents() -> bool:
+    """Return whether any array has elements on the device."""
+    return bool(_known)
+
+
 def around_backward(only: bool) -> Callable[[], None]:
     """Prepare all homes for a backward, and return what is to be called when it is queued."""
     homes = list(_homes)

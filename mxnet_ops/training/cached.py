@@ -14,7 +14,7 @@ from mxnet.base import _LIB, check_call
 
 from clgraft.mxnet_ops.engine import backward_writes
 from clgraft.mxnet_ops.engine.changes import changed
-from clgraft.mxnet_ops.engine.residents import Home, Resident, around_backward, resident_of
+from clgraft.mxnet_ops.engine.residents import Home, Resident, around_backward, resident_of, there_are_residents
 from clgraft.mxnet_ops.frozen import inference
 from clgraft.mxnet_ops.guards import guard
 from clgraft.mxnet_ops.guards.guard import ONEDNN
@@ -118,25 +118,27 @@ class CachedOp(inference.CachedOp):
 
     def _copy_for(self, args: Sequence[Any]) -> Copy | None:
         """Return the copy for the residents among the inputs; None without any."""
-        residents = [(place, found) for place, found in enumerate(map(resident_of, args)) if found is not None]
-        if not residents or (self._readings is not None and not mx.autograd.is_recording()):
+        if not there_are_residents():
+            return None
+        found = {name: resident_of(array) for name, array in zip(self._names, args)}
+        if not any(found.values()) or (self._readings is not None and not mx.autograd.is_recording()):
             return None
         if self._graph is None:
             self._graph = json.loads(self._text)
             self._readable = frozenset(read_by_regions(self._graph))
-        names = self._names
-        others = (a for n, a in zip(names, args) if n not in self._readable)
-        fitting = not any(np.dtype(a.dtype) in OTHER_REALS for a in others)
-        own = {names[place]: found for place, found in residents if fitting and names[place] in self._readable}
+        others = (np.dtype(array.dtype) for name, array in zip(self._names, args) if found[name] is None)
+        if any(dtype in OTHER_REALS for dtype in others):
+            return None
+        own = {name: resident for name, resident in found.items() if resident and name in self._readable}
         for resident in own.values():
             resident.follow()
         if not own:
             return None
-        key = tuple(id(found) for found in own.values())
+        key = tuple(map(id, own.values()))
         if key not in self._copies:
             if len(self._copies) >= MOST_COPIES:
                 del self._copies[next(iter(self._copies))]
-            self._copies[key] = Copy(names, self._options, self._graph, own, self._readable)
+            self._copies[key] = Copy(self._names, self._options, self._graph, own, self._readable)
         return self._copies[key]
 
 

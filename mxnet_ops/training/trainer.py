@@ -103,10 +103,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """The parameters that are in the host's memory, with the reason."""
         found = {}
         for index, parameter in enumerate(self._params):
-            resident = self._residents.get(index)
-            if resident is None or resident.left:
-                reason = self._host or self._why_alone(parameter) or "its array is not initialized"
-                found[parameter.name] = resident.left if resident is not None and resident.left else reason
+            array, before = parameter._data[0] if parameter._data else None, self._residents.get(index)
+            if resident_of(array) is None:
+                left = "" if before is None else before.left
+                found[parameter.name] = left or self._host or self._why_alone(parameter) or "no step has taken it yet"
         return found
 
     def _why_host(self) -> str:
