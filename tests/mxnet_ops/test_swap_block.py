@@ -333,6 +333,6 @@ def test_a_net_that_was_swapped_before_says_so():
 def test_a_net_that_is_swapped_as_a_whole_says_what_onednn_costs(monkeypatch):
     for there in (True, False):
         monkeypatch.setattr("clgraft.mxnet_ops.swap.block.ONEDNN", there)
-        assert ("MXNET_MKLDNN_ENABLED=0" in str(ops.swap_block(small()))) == there
+        assert ("MXNET_MKLDNN_ENABLED=0" in str(ops.swap_block(small(), regions=True))) == there
     monkeypatch.setattr("clgraft.mxnet_ops.swap.block.ONEDNN", True)
-    assert "MXNET_MKLDNN_ENABLED" not in str(ops.swap_block(small(), select=["Convolution"]))
+    assert "MXNET_MKLDNN_ENABLED" not in str(ops.swap_block(small(), regions=True, select=["Convolution"]))

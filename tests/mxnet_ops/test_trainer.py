@@ -47,7 +47,7 @@ class Run:
             self.net(mx.nd.zeros((1, *shape)))
             for own, other in zip(self.parameters, like.parameters):
                 own.set_data(other.data())
-        ops.swap_block(self.net, precision=more.pop("precision", None))
+        ops.swap_block(self.net, regions=True, precision=more.pop("precision", None))
         self.net.hybridize(**STATIC)
         if like is None:
             self.net(mx.nd.zeros((1, *shape)))
@@ -343,7 +343,7 @@ def test_two_nets_share_parameters(staged, rng):
             with plain.name_scope():
                 plain.add(nn.Dense(6, params=run.net[0].params))
             plain.hybridize()
-        ops.swap_block(second)
+        ops.swap_block(second, regions=True)
         second.hybridize(**STATIC)
         run.second, run.plain = second, plain
         runs.append(run)
@@ -451,7 +451,7 @@ def test_nothing_is_held_after_a_net(staged, rng):
 def test_shapes_that_are_known_late_and_frozen_inference(staged, rng):
     net = dense()
     net.initialize()
-    ops.swap_block(net, frozen=True)
+    ops.swap_block(net, regions=True, frozen=True)
     net.hybridize()
     trainer = ops.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     for x, y in batches(rng, 3):
