@@ -222,7 +222,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             key = tuple(id(resident) for resident in moved)
             if key != self._checked[0]:
                 self._checked = key, compile_overflow(moved[0].home.context, moved), moved
-            found.append(SimpleNamespace(_grad=[mx.nd.array([self._checked[1]()])]))
+            found.append(SimpleNamespace(_grad=[mx.nd.array([np.inf if self._checked[1]() else 0.0])]))
         return found
 
     def _update_residents(self, moved: list[tuple[int, Item]]) -> None:

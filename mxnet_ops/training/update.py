@@ -10,7 +10,7 @@ import mxnet as mx
 
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn.builder import Build
-from clgraft.core.nn.optimizers import Optimizer, overflow
+from clgraft.core.nn.optimizers import Optimizer, overflows
 from clgraft.mxnet_ops.engine.residents import Resident
 from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclAdamW, OclNAG, OclSGD
 
@@ -197,11 +197,11 @@ def compile_update(
 
 
 def compile_overflow(context: Any, gradients: Sequence[Resident]) -> Callable[[], float]:
-    """Return a function of a number that is finite as long as all elements of gradients are."""
+    """Return a function of a number that is 0 as long as all elements of gradients are finite."""
     builder = GraphBuilder(prefix="u")
     build = Build(builder)
     given = [build.input(f"gradient{place}", one.shape) for place, one in enumerate(gradients)]
-    total = overflow(build, given)
+    total = overflows(build, given)
     arrays = {tensor.name: one.device for tensor, one in zip(given, gradients)}
     compiled = context.compile(builder.graph(total.name))
     return lambda: float(compiled.run(arrays)[total.name].ravel()[0])
