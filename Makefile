@@ -24,7 +24,7 @@ export GLOG_minloglevel := 2
 
 help:
 	@echo "make demo    train a small net on real digits, original and swapped, in every framework that $(PYTHON) can have"
-	@echo "make test    test every operator, the adapters and the command line: at most 10 minutes on two cores"
+	@echo "make test    test every operator, the adapters and the command line: at most 6 minutes on two cores"
 	@echo "             on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
 	@echo "make test-all  run all tests: also random problems, whole nets, fuzzing, sanitizers, planted faults"
 	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"

@@ -48,10 +48,11 @@ def print_longest(suites: dict[str, recorded.State]) -> None:
 
 
 def usage(path: Path) -> str:
-    """Return what is known of a suite's memory."""
+    """Return what is known of a suite's time and memory."""
     if not path.exists():
         return ""
-    return "; largest process {largest} MiB, {left} MiB left".format(**json.loads(path.read_text()))
+    words = "; {seconds} s, {processors} s of processors; largest process {largest} MiB, {left} MiB left"
+    return words.format(**json.loads(path.read_text()))
 
 
 def main(folder: Path, failed_steps: list[str]) -> int:

@@ -2,8 +2,8 @@
 
 The command is pytest's, with `-p tests.record` and the file in ``CLGRAFT_TEST_RECORD``. Where a process dies, pytest is
 called again and runs what is left; the test that was running comes first, alone. The exit status is 0 if all
-tests have passed or were skipped. What the suite took is printed, and written to a file next to FILE: the seconds, the
-MiB of its largest process, and the MiB of memory that the machine had left at the least.
+tests have passed or were skipped. What the suite took is printed, and written to a file next to FILE: the seconds,
+those of processors, the MiB of its largest process, and the MiB of memory that the machine had left at the least.
 
 usage: suite.py FILE SECONDS COMMAND...
 """
@@ -89,13 +89,16 @@ def main(path: Path, seconds: float, command: list[str]) -> int:
     watch.start()
     state = run(path, seconds, command)
     failed, _ = state.results()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = {
         "seconds": round(time.monotonic() - began),
-        "largest": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
+        "processors": round(children.ru_utime + children.ru_stime),
+        "largest": children.ru_maxrss // 1024,
         "left": watch.least,
     }
     path.with_suffix(".usage").write_text(json.dumps(took), encoding="ascii")
-    print("{}: {seconds} s, largest process {largest} MiB, {left} MiB left".format(path.stem, **took), flush=True)
+    line = "{}: {seconds} s, {processors} s of processors, largest process {largest} MiB, {left} MiB left"
+    print(line.format(path.stem, **took), flush=True)
     return 1 if failed or not state.done else 0
 
 

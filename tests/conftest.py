@@ -57,6 +57,20 @@ def pytest_addoption(parser) -> None:
         help="of the longest lists of problems, nets, attributes and planted faults run every N-th; by default all",
     )
     parser.addoption(
+        "--rest",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the other tests that `make test` leaves out run every N-th of each function; by default all",
+    )
+    parser.addoption(
+        "--turn",
+        type=int,
+        default=0,
+        metavar="I",
+        help="which of every N tests run: from 0 to N - 1 all of them, and on from there",
+    )
+    parser.addoption(
         "--exhaustive-of",
         type=Path,
         metavar="FOLDER",
@@ -91,8 +105,8 @@ def pytest_collection_modifyitems(config, items) -> None:
     for item in everyday.exhaustive(items):
         item.add_marker(everyday.MARK)
     config.stash[everyday.COLLECTED] = {item.nodeid: item.get_closest_marker(everyday.MARK) is None for item in items}
-    shares = ((everyday.RANDOM, "random"), (everyday.MANY, "share"))
-    left = {item for rules, name in shares for item in everyday.beyond_share(items, rules, config.getoption(name))}
+    shares = everyday.Shares(*map(config.getoption, ("random", "share", "rest", "turn")))
+    left = set(everyday.beyond_shares(items, shares))
     folder = config.getoption("exhaustive_of")
     if folder:
         here = (item for item in items if folder.resolve() in item.path.parents)

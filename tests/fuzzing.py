@@ -1,14 +1,58 @@
-"""What the fuzzed suites share: the compiler, and kept inputs as libFuzzer wants them."""
+"""What the fuzzed suites share: the compiler, its object files, and kept inputs as libFuzzer wants them."""
 
 from __future__ import annotations
 
 import resource
 import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 REPEATABLE = "-seed=1"  # with a number of runs: every machine tries the same inputs
 MEMORY = 2048  # MiB that a fuzzed program may take
 CLANG = shutil.which("clang") or shutil.which("clang-14")
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Programs out of object files, each of which is compiled once: a planted fault changes one of them.
+
+    Attributes
+    ----------
+    command : sequence of str
+        The compiler and its options.
+    folder : pathlib.Path
+        Of the object files.
+    """
+
+    command: Sequence[str]
+    folder: Path
+
+    def _run(self, *words: str) -> None:
+        done = subprocess.run([*self.command, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    def compiled(self, source: Path) -> Path:
+        """Return the object file of a source."""
+        target = self.folder / (str(source).replace("/", "_") + ".o")
+        if not target.exists():
+            self._run("-c", str(source), "-o", str(target))
+        return target
+
+    def link(self, target: Path, sources: Iterable[Path], *libraries: str) -> Path:
+        """Return a program out of sources."""
+        self._run(*(str(self.compiled(source)) for source in sources), *libraries, "-o", str(target))
+        return target
+
+
+def plant(sources: Sequence[Path], file: str, text: str, instead: str, folder: Path) -> list[Path]:
+    """Return sources of which one has another text, in a folder; it finds its headers where the others do."""
+    (original,) = (source for source in sources if source.name == file)
+    whole = original.read_text()
+    assert whole.count(text) == 1
+    (folder / file).write_text(whole.replace(text, instead))
+    return [folder / file if source == original else source for source in sources]
 
 
 def memory_limit() -> str:

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,12 +85,34 @@ def test_every_rule_is_about_a_test(selection: dict[str, bool]) -> None:
         path.relative_to(tests).as_posix(): re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
         for path in tests.rglob("test_*.py")
     }
-    for rule in (*everyday.RULES, *everyday.RANDOM, *everyday.MANY, *everyday.LONG, *everyday.ONCE):
+    for rule in (*everyday.RULES, *everyday.RANDOM, *everyday.MANY, *everyday.WHOLE, *everyday.LONG, *everyday.ONCE):
         assert any(rule.fits(file, one) for file in functions for one in functions[file]), rule
     parameters = [name.partition("[")[2][:-1] for name in selection]
     for rule in everyday.RULES:
         if not rule.files.startswith("caffe_layers"):  # no tests of it are collected where Caffe is missing
             assert all(any(fnmatchcase(one, pattern) for one in parameters) for pattern in rule.keep), rule
+
+
+def test_turns_together_run_every_test() -> None:
+    """Every turn runs some tests of each function, and what no share is about."""
+    mark = SimpleNamespace(get_closest_marker=lambda name: name)
+    names = [("core/test_dense.py", "test_a", 7), ("core/test_dense.py", "test_random_a", 5)]
+    names += [("core/test_oclgrind.py", "test_b", 4), ("mxnet_ops/test_nets.py", "test_c", 2)]
+    items = [
+        SimpleNamespace(nodeid=f"{name}[{i}]", name=name, path=ROOT / "tests" / file, **vars(mark))
+        for file, name, count in names
+        for i in range(count)
+    ]
+    seen: Counter[str] = Counter()
+    for turn in range(12):
+        left = {item.nodeid for item in everyday.beyond_shares(items, everyday.Shares(4, 6, 3, turn))}
+        run = [item.nodeid for item in items if item.nodeid not in left]
+        counts = Counter(map(function, run))
+        assert counts["test_a"] in (2, 3) and counts["test_random_a"] in (1, 2)
+        assert (counts["test_b"], counts["test_c"]) == (4, 1)
+        seen.update(run)
+    assert len(seen) == len(items)
+    assert [seen[f"test_{name}[0]"] for name in ("a", "random_a", "b", "c")] == [4, 3, 12, 6]
 
 
 def test_what_nothing_changes_runs_once(tmp_path: Path) -> None:

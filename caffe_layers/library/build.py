@@ -180,7 +180,8 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
     BuildError
         If something is missing, or the compiler fails.
     """
-    caffe, words = find_caffe(root), [*compiler(), "-std=c++11", *shlex.split(os.environ.get("CXXFLAGS", "")), *extra]
+    caffe = find_caffe(root)
+    words = [*compiler(), "-std=c++11", "-O2", *shlex.split(os.environ.get("CXXFLAGS", "")), *extra]
     words += [*caffe.options, "-fPIC", f"-I{SOURCES}"]
     check_headers(words)
     folder = Path(folder).resolve()
@@ -189,7 +190,7 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
         rows = (f'{{"{kind}", "{name}", {str(replaces).lower()}}},\n' for kind, name, replaces in types())
         Path(scratch, "types.inc").write_text("".join(rows))
         # Caffe's headers are not free of warnings
-        command = [*words, "-O2", "-Wall", "-Wno-sign-compare", f"-I{folder}", f"-I{scratch}"]
+        command = [*words, "-Wall", "-Wno-sign-compare", f"-I{folder}", f"-I{scratch}"]
         # as one file: most of the compiler's time goes into Caffe's headers
         Path(scratch, "all.cpp").write_text("".join(f'#include "{name}"\n' for name in (*caffe.sources, *FILES)))
         command += ["-shared", f"{scratch}/all.cpp"]

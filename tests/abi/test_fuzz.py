@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from clgraft.core.abi.build import SOURCES, version_number
-from tests.fuzzing import CLANG, REPEATABLE, memory_limit, unpack
+from tests.fuzzing import CLANG, REPEATABLE, Objects, memory_limit, plant, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
+FILES = [*(RUNTIME / name for name in SOURCES), FUZZ / "calls.c", FUZZ / "fake_opencl.c"]
 RUNS = 60_000  # ten seconds
 SLOT = 512  # bytes of one transfer, so that small arrays take many
 ENVIRONMENT = {
@@ -25,16 +25,12 @@ ENVIRONMENT = {
 pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang and its sanitizers")
 
 
-def build(target: Path, main: str, sanitizers: str, runtime: Path = RUNTIME) -> Path:
-    """Compile the runtime with a harness."""
-    files = [str(runtime / name) for name in SOURCES]
-    files += [str(FUZZ / name) for name in ("calls.c", "fake_opencl.c", main)]
-    command = [CLANG, "-g", "-O1", "-std=gnu11", f"-DCLG_VERSION={version_number()}", f"-fsanitize={sanitizers}"]
+def objects(sanitizers: str, folder: Path) -> Objects:
+    """Return what compiles the runtime with a harness."""
+    command = [str(CLANG), "-g", "-O1", "-std=gnu11", f"-DCLG_VERSION={version_number()}", f"-fsanitize={sanitizers}"]
     command += [f"-DCLG_SLOT_BYTES={SLOT}", *(["-DCLG_PLAIN_COPIES"] if sanitizers == "thread" else [])]
-    command += ["-fno-sanitize-recover=undefined", f"-I{RUNTIME}", f"-I{FUZZ}", *files, "-lpthread", "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return target
+    command += ["-fno-sanitize-recover=undefined", f"-I{RUNTIME}", f"-I{FUZZ}"]
+    return Objects(command, folder)
 
 
 def run(*command: object) -> subprocess.CompletedProcess:
@@ -52,9 +48,15 @@ def corpus(tmp_path_factory):
     return unpack(FUZZ / "corpus.txt", tmp_path_factory.mktemp("corpus"))
 
 
-def test_random_calls_break_nothing(tmp_path, corpus):
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory) -> Objects:
+    """What compiles for libFuzzer."""
+    return objects("fuzzer,address,undefined", tmp_path_factory.mktemp("objects"))
+
+
+def test_random_calls_break_nothing(tmp_path, corpus, fuzzed):
     """Addresses, undefined behaviour, leaks of memory and of OpenCL objects."""
-    program = build(tmp_path / "fuzz", "fuzz_runtime.c", "fuzzer,address,undefined")
+    program = fuzzed.link(tmp_path / "fuzz", [*FILES, FUZZ / "fuzz_runtime.c"], "-lpthread")
     done = run(
         program,
         "-malloc_limit_mb=0",
@@ -69,7 +71,7 @@ def test_random_calls_break_nothing(tmp_path, corpus):
     assert f"Done {RUNS} runs" in done.stderr
 
 
-def test_the_corpus_finds_planted_faults(tmp_path, corpus):
+def test_the_corpus_finds_planted_faults(tmp_path, corpus, fuzzed):
     plants = {
         "job.c": ("if (r->wrapped) cl_release_mem(r->mem);", ""),
         "plan.c": ("if (context) clg_handle_drop(context);", ""),
@@ -79,12 +81,8 @@ def test_the_corpus_finds_planted_faults(tmp_path, corpus):
         "device.c": ("if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);", ";"),
     }
     for file, (text, instead) in plants.items():
-        folder = tmp_path / file[:-2]
-        shutil.copytree(RUNTIME, folder, ignore=shutil.ignore_patterns("*.so", "*.py", "__pycache__"))
-        source = (folder / file).read_text()
-        assert source.count(text) == 1
-        (folder / file).write_text(source.replace(text, instead))
-        program = build(folder / "fuzz", "fuzz_runtime.c", "fuzzer,address,undefined", folder)
+        sources = plant([*FILES, FUZZ / "fuzz_runtime.c"], file, text, instead, tmp_path)
+        program = fuzzed.link(tmp_path / f"fuzz_{file[:-2]}", sources, "-lpthread")
         assert run(program, "-runs=0", "-malloc_limit_mb=0", memory_limit(), corpus).returncode != 0, (
             f"nothing was found in {file}"
         )
@@ -92,7 +90,7 @@ def test_the_corpus_finds_planted_faults(tmp_path, corpus):
 
 def test_threads_race_for_nothing(tmp_path):
     """Four threads make random calls on the same handles."""
-    program = build(tmp_path / "race", "race_runtime.c", "thread")
+    program = objects("thread", tmp_path).link(tmp_path / "race", [*FILES, FUZZ / "race_runtime.c"], "-lpthread")
     done = run(program, 1, 8)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == "done\n"

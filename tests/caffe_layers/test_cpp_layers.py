@@ -323,7 +323,7 @@ def test_an_unknown_type_to_replace_is_told(files):
 def test_sanitizers_find_nothing(files, tmp_path):
     """Training, new shapes in the test phase, and layers that are handed over."""
     made = build.make(
-        tmp_path / "made", extra=("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+        tmp_path / "made", extra=("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
     )
     question = [*build.compiler(), "-print-file-name=libasan.so"]
     runtime = subprocess.run(question, capture_output=True, text=True, check=True).stdout.strip()

@@ -55,7 +55,7 @@ def served_by(problem: core.Problem, for_gpus: bool | None = None, context: Cont
     ]
 
 
-def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Plan]:
+def plans(sets: Sequence[str], largest: int, every: int = 1, turn: int = 0) -> Iterator[core.Plan]:
     """Yield plans, one for each implementation that does not decline.
 
     Parameters
@@ -66,10 +66,12 @@ def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Pl
         Number of elements of all arguments together, above which a problem is left out.
     every : int
         Take only every so many-th problem.
+    turn : int
+        Which of them: as many turns take all problems.
     """
     context = core.context()
     for count, problem in enumerate((problem for name in sets for problem in problems(name, largest)), 1):
-        if count % every:
+        if (count + turn) % every:
             continue
         for implementation in implementations(problem):
             try:

@@ -1,4 +1,4 @@
-"""What `test_oclgrind` runs inside of Oclgrind: `run_under_oclgrind.py plant` or `... SET EVERY`."""
+"""What `test_oclgrind` runs inside of Oclgrind: `run_under_oclgrind.py plant` or `... SET EVERY TURN`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(words: list[str]) -> None:
     if words == ["plant"]:
         return plant()
     count = 0
-    for plan in plans([words[0]], LARGEST, int(words[1])):
+    for plan in plans([words[0]], LARGEST, *map(int, words[1:])):
         print("run:", plan, file=sys.stderr, flush=True)
         run(plan, arrays(plan, np.random.default_rng(count)))
         count += 1

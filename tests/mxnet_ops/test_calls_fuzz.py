@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from clgraft.mxnet_ops.engine.calls.build import ABI, HERE, SOURCES
-from tests.fuzzing import CLANG, REPEATABLE, unpack
+from tests.fuzzing import CLANG, REPEATABLE, Objects, plant, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
+FILES = [*(HERE / name for name in SOURCES), FUZZ / "fuzz_calls.c"]
 RUNS = 20_000  # six seconds
 # A size that came up at random may be gigabytes: it is refused, as a machine would, and not counted as a finding.
 ASAN = "allocator_may_return_null=1:max_allocation_size_mb=32:quarantine_size_mb=64"
-WRAPPED = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=posix_memalign"  # so that memory may run out
+LIBRARIES = ("-Wl,--wrap=malloc,--wrap=calloc,--wrap=posix_memalign", "-lpthread", "-lm")  # memory may run out
 
 pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang and its sanitizers")
 
@@ -42,15 +42,12 @@ PLANTS = {
 }
 
 
-def build(folder: Path, sources: Path = HERE) -> Path:
-    """Compile the library with what plays MXNet and Python."""
-    files = [str(sources / name) for name in SOURCES] + [str(FUZZ / "fuzz_calls.c")]
-    command = [str(CLANG), "-g", "-O1", "-std=gnu11", "-fsanitize=fuzzer,address,undefined", WRAPPED]
-    command += ["-fno-sanitize-recover=undefined", f"-I{sources}", f"-I{ABI}", *files, "-lpthread", "-lm"]
-    target = folder / "fuzz"
-    done = subprocess.run([*command, "-o", str(target)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return target
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory) -> Objects:
+    """What compiles the library with what plays MXNet and Python."""
+    command = [str(CLANG), "-g", "-O1", "-std=gnu11", "-fsanitize=fuzzer,address,undefined"]
+    command += ["-fno-sanitize-recover=undefined", f"-I{HERE}", f"-I{ABI}"]
+    return Objects(command, tmp_path_factory.mktemp("objects"))
 
 
 def run(program: Path, *words: object) -> subprocess.CompletedProcess:
@@ -76,18 +73,14 @@ def corpus(tmp_path_factory):
     return unpack(FUZZ / "corpus.txt", tmp_path_factory.mktemp("corpus"))
 
 
-def test_random_calls_break_nothing(tmp_path, corpus):
-    done = run(build(tmp_path), f"-runs={RUNS}", REPEATABLE, "-max_len=1000", corpus)
+def test_random_calls_break_nothing(tmp_path, corpus, objects):
+    program = objects.link(tmp_path / "fuzz", FILES, *LIBRARIES)
+    done = run(program, f"-runs={RUNS}", REPEATABLE, "-max_len=1000", corpus)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
     assert f"Done {RUNS} runs" in done.stderr
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_the_corpus_finds_a_planted_fault(name, tmp_path, corpus):
-    file, text, instead = PLANTS[name]
-    folder = tmp_path / "calls"
-    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("*.so", "*.py", "__pycache__"))
-    source = (folder / file).read_text()
-    assert source.count(text) == 1
-    (folder / file).write_text(source.replace(text, instead))
-    assert run(build(tmp_path, folder), "-runs=0", corpus).returncode != 0, "nothing was found"
+def test_the_corpus_finds_a_planted_fault(name, tmp_path, corpus, objects):
+    program = objects.link(tmp_path / "fuzz", plant(FILES, *PLANTS[name], tmp_path), *LIBRARIES)
+    assert run(program, "-runs=0", corpus).returncode != 0, "nothing was found"

@@ -15,7 +15,7 @@ from clgraft.core import parse
 from clgraft.plugins.command_line import events, problem_text
 from clgraft.plugins.command_line.main import main
 from clgraft.plugins.command_line.profile import summary
-from tests.plugins.verbose_graphs import expect_problems
+from tests.plugins.verbose_graphs import expect_commands, expect_problems
 
 POOL = "pool forward max n1 c2 ih4 iw4 kh2 kw2"
 RUN = f"""
@@ -242,4 +242,5 @@ net(mx.nd.ones((2, 2, 8, 8))).wait_to_read()
 @pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="MXNet is not installed for this Python")
 def test_problems_of_regions_reach_tune_and_bench(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path))
-    expect_problems(MXNET_REGIONS, {"conv", "pool", "dense"}, tmp_path, capfd)
+    found = expect_problems(MXNET_REGIONS, {"conv", "pool", "dense"}, tmp_path)
+    expect_commands(found, tmp_path, capfd)

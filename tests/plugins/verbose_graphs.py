@@ -12,8 +12,8 @@ from clgraft.plugins.command_line import events, problem_text
 from clgraft.plugins.command_line.main import main
 
 
-def expect_problems(program: str, kinds: set[str], folder: Path, capfd) -> None:
-    """Run a program with either word; its lines name problems of these kinds, which `tune` and `bench` take."""
+def expect_problems(program: str, kinds: set[str], folder: Path) -> list[str]:
+    """Run a program with either word; its lines, in `plan.txt`, name problems of these kinds, which are returned."""
     found = {}
     for word in ("plan", "run"):
         file = folder / f"{word}.txt"
@@ -31,11 +31,16 @@ def expect_problems(program: str, kinds: set[str], folder: Path, capfd) -> None:
         assert {line.kind for line in lines} == {"plan", word}
     assert found["plan"] == found["run"]
     assert kinds <= {text.split()[0] for text in found["plan"]}, found["plan"]
+    return found["plan"]
+
+
+def expect_commands(found: list[str], folder: Path, capfd) -> None:
+    """Expect that `tune` and `bench` take the lines of a program with these problems."""
     capfd.readouterr()
     lines_file = str(folder / "plan.txt")
     assert main(["tune", lines_file, "--seconds", "0.01", "--budget", "1", "--json"]) in (0, 3)
     tuned = [row["problem"] for row in json.loads(capfd.readouterr().out)["problems"]]
-    assert set(tuned) <= set(found["plan"]) and tuned
+    assert set(tuned) <= set(found) and tuned
     figures = folder / "figures.json"
     assert (
         main(["bench", lines_file, "--peers", "numpy", "--only", "pool", "--seconds", "0.01", "--json", str(figures)])
