@@ -51,6 +51,8 @@ demo: install
 # processes would compile on the first core; and they need no children to compile for them.
 test test-all: export POCL_AFFINITY ?= 0
 test test-all: export CLGRAFT_BUILD_PROCESSES ?= 0
+# tests start hundreds of processes, which would compile the package's Python again and again
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 test: install
 	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist worksteal --max-worker-restart 0 $(PYTEST_ARGS)
 
