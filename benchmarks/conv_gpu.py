@@ -40,6 +40,25 @@ OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
 FUNCTIONS = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)
 
 
+def convolutions(name: str) -> dict[str, str]:
+    """Return a set of problems by their names.
+
+    Raises
+    ------
+    SystemExit
+        If there is no such set, or it has problems that are no convolutions.
+    """
+    lines = problem_lines(name)
+    others = sorted({kind for kind in (text.split()[0] for text in lines.values()) if kind != "conv"})
+    if others:
+        takes = "alexnet, classic, depthwise, mobilenet, resnet50, vgg16"
+        sys.exit(
+            f"set {name} has {', '.join(others)}: expected convolutions alone, as those of {takes}; dense layers "
+            "and others are compared by benchmarks/operators_gpu.py"
+        )
+    return lines
+
+
 def torch_call(problem: core.ConvProblem, tensors: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
     """Return PyTorch's convolution in one direction."""
     attributes = {
@@ -128,7 +147,9 @@ def tile_table(context: Context, problem: core.ConvProblem, arrays: dict[str, np
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", default=["resnet50"], help="names of files in tests/problems")
+    parser.add_argument(
+        "sets", nargs="*", default=["resnet50"], help="of convolutions, such as classic, resnet50 and depthwise"
+    )
     parser.add_argument("--batch", type=int, default=0, help="instead of the problems' own")
     parser.add_argument("--dtype", default="float32", choices=("float32", *SMALL), help="of both sides")
     parser.add_argument("--only", default="", help="part of a problem's name")
@@ -141,8 +162,9 @@ def main() -> int:
     used = precision() if options.dtype == "float32" else options.dtype
     print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours ({used}), error ours / cuDNN")
     results, rows, ratios = [], [], {direction: [] for direction in DIRECTIONS}
+    sets = {name: convolutions(name) for name in options.sets}
     for name in announced(options.sets):
-        for label, text in problem_lines(name).items():
+        for label, text in sets[name].items():
             if options.only not in label:
                 continue
             forward = core.parse(text)

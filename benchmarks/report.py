@@ -311,6 +311,18 @@ def slower(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
+def types(runs: Sequence[Run]) -> list[str]:
+    """Return a table of problems in types, which the names of sets end with: in each set the mean ratio, the lowest."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in (row for run in runs for row in run.results.rows):
+        name, _, dtype = row.set.rpartition(" ")
+        found.setdefault(dtype, {}).setdefault(name, []).append(row.ratio)
+    names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
+    ratios = ([by_name[name] for name in names] for by_name in found.values())
+    cells = ([f"{geometric_mean(own):.2f} ({min(own):.2f})" for own in each] for each in ratios)
+    return table(["type", *names], ([dtype, *own] for dtype, own in zip(found, cells)))
+
+
 def calls(runs: Sequence[Run]) -> list[str]:
     """Return a table of times in microseconds, a column for each run."""
     names = dict.fromkeys(row.name for run in runs for row in run.results.rows)
@@ -373,7 +385,7 @@ def wrapped(text: str) -> list[str]:
 
 
 KINDS: dict[str, Callable[[Sequence[Run]], list[str]]] = {
-    one.__name__: one for one in (nets, overview, headline, groups, slower, calls, made, machines)
+    one.__name__: one for one in (nets, overview, headline, groups, slower, types, calls, made, machines)
 }
 
 

@@ -48,7 +48,7 @@
 // clang-format off
 #define READ_ROUND(to, tensor, start, end)                                                \
     {                                                                                     \
-        raw held[WIDE * EACH];                                                            \
+        slot held[WIDE * EACH];                                                           \
         FIRST_PLACE(start)                                                                \
         STEPS {                                                                           \
             STEP(start)                                                                   \
@@ -57,7 +57,7 @@
         }                                                                                 \
         STEPS {                                                                           \
             STEP(start)                                                                   \
-            if (step < (end)) WIDTH to[WIDE * i + e] = REAL_OF(held[WIDE * i + e]);       \
+            if (step < (end)) take_wide(to + WIDE * i, held + WIDE * i);                  \
         }                                                                                 \
     }
 // clang-format on

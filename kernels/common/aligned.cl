@@ -1,7 +1,7 @@
 // Vectors of n elements of a tensor at multiples of their size, on GPUs: each is one load or store.
 //
 // n is VL, or 4 after pointwise/quads.cl; for others of 16 bits SMALL_NUMBERS(n) comes first.
-#ifdef BRAIN
+#if STORAGE == 16 && (defined(BRAIN) || defined(PTX))
 #define LOAD_ALIGNED(n, p) CAT(widen, n)(*(global const CAT(ushort, n) *)(p))
 #define STORE_ALIGNED(n, p, value) (*(global CAT(ushort, n) *)(p) = CAT(narrow, n)(value))
 #elif STORAGE == 16

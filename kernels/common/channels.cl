@@ -2,7 +2,7 @@
 #include "common/wide.cl"
 
 void read_channels(real *to, global const stored *from, const bool quads) {
-    raw bits[WIDE];
-    read_wide(bits, from, quads);
-    WIDTH to[e] = REAL_OF(bits[e]);
+    slot held[WIDE];
+    read_wide(held, from, quads);
+    take_wide(to, held);
 }

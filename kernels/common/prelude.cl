@@ -49,15 +49,19 @@ typedef float real;
         vstore_half##n##_rte(value, 0, (half *)&bits);                                        \
         return bits;                                                                          \
     }
-#define BRAIN_NUMBERS(n)                                                                         \
-    float##n widen##n(const ushort##n bits) { return as_float##n(convert_uint##n(bits) << 16); } \
+#define BRAIN_WIDEN(n) \
+    float##n widen##n(const ushort##n bits) { return as_float##n(convert_uint##n(bits) << 16); }
+#define BRAIN_NARROW(n)                                                                          \
     ushort##n narrow##n(const float##n value) {                                                  \
         const uint##n bits = as_uint##n(value);                                                  \
         const uint##n nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u;    \
         return convert_ushort##n(((bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest) >> 16);    \
     }
-#ifdef BRAIN
-#define SMALL_NUMBERS(n) BRAIN_NUMBERS(n)
+#if STORAGE == 16 && defined(PTX)
+#include "common/ptx.cl"
+#define SMALL_NUMBERS(n)
+#elif defined(BRAIN)
+#define SMALL_NUMBERS(n) BRAIN_WIDEN(n) BRAIN_NARROW(n)
 #else
 #define SMALL_NUMBERS(n) HALF_NUMBERS(n)
 #endif

@@ -3,6 +3,7 @@
 // The box has 5 outer axes, outermost first, and rows of `length` elements; x and y have a step per axis, in elements.
 //   copy_rows      CPUs: rows that are contiguous in both, VL lanes at a time
 //   copy_strided   CPUs: rows with steps
+//   copy_doubled   CPUs: rows of which each element goes to two neighbours
 //   copy_tiles     CPUs: the fifth outer axis is contiguous in x, the row in y: VL x VL elements at a time
 //                  change places in registers
 //   copy_elements  GPUs: a work-item takes ELEMENTS elements, a work-group apart
@@ -135,6 +136,35 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
 }
 
 #if !FILL
+// VL elements from i on, each of them twice.
+#define VMOVE_TWICE(i, j)                              \
+    {                                                  \
+        const movedv once = VMOVED(i);                 \
+        movedv twice;                                  \
+        twice.even = twice.odd = once.lo;              \
+        CAT(vstore, VL)(twice, 0, moved_to + (j));      \
+        twice.even = twice.odd = once.hi;              \
+        CAT(vstore, VL)(twice, 0, moved_to + (j) + VL); \
+    }
+
+SINGLE void copy_doubled(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
+    BOX_SIZES
+    OPEN_SOURCE
+    global stored *ys = OPEN(y);
+    OPEN_MOVED
+    EACH_ROW {
+        FIND_ROW(row)
+        if (accumulate || end - begin < VL) {
+            for (ulong i = begin; i < end; i++)
+                for (int e = 0; e < 2; e++) WRITE(from + i, to + 2 * i + e)
+        } else {
+            for (ulong i = begin; i + VL <= end; i += VL) VMOVE_TWICE(from + i, to + 2 * i)
+            // the last vector overlaps the one in front of it
+            if ((end - begin) % VL) VMOVE_TWICE(from + end - VL, to + 2 * (end - VL))
+        }
+    }
+}
+
 // After the steps 1, 2, ..., VL / 2 rows are columns: a step swaps the lanes with this bit of the rows without it for
 // those without it of the rows with it.
 #define LOW(step, lane) ((lane) & (step) ? VL + (lane) - (step) : (lane))

@@ -28,12 +28,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void dense_outer(
     const uint column = (get_group_id(0) % tiles * GROUP + get_local_id(0)) * WIDE;
     if (column >= columns) return;
     const bool quads = QUAD_ALIGNED_stored(OPEN(b)) && QUAD_ALIGNED_stored(OPEN(c));
-    raw held[BATCH * WIDE];
+    slot held[BATCH * WIDE];
     real values[BATCH * WIDE];
 #pragma unroll
     for (int r = 0; r < BATCH; r++) read_wide(held + r * WIDE, OPEN(b) + (ulong)r * columns + column, quads);
 #pragma unroll
-    for (int i = 0; i < BATCH * WIDE; i++) values[i] = REAL_OF(held[i]);
+    for (int r = 0; r < BATCH; r++) take_wide(values + r * WIDE, held + r * WIDE);
     global stored *to = OPEN(c) + (ulong)first_row * columns + column;
     const uint count = min((uint)ROWS, rows - first_row);
 #pragma unroll 4

@@ -124,20 +124,11 @@ DEFINE_PHILOX(philox_vector, WORD, CAT(ulong, VL))
 
 #if QUADS
 // Vectors at addresses that are multiples of theirs, which is checked first.
-#ifdef BRAIN
-#define ALOAD(p, i) widen4(*(global const ushort4 *)((p) + (i)))
-#define ASTORE(p, i, value) (*(global ushort4 *)((p) + (i)) = narrow4(value))
-#elif STORAGE == 16
-#define ALOAD(p, i) vloada_half4(0, (p) + (i))
-#define ASTORE(p, i, value) vstorea_half4_rte(value, 0, (p) + (i))
-#else
-#define ALOAD(p, i) (*(global const realv *)((p) + (i)))
-#define ASTORE(p, i, value) (*(global realv *)((p) + (i)) = (value))
-#endif
+#include "common/aligned.cl"
 #if MODE == 3
 #define ASTORE_RESULT(p, i, value) (*(global realv *)((p) + (i)) = (value))
 #else
-#define ASTORE_RESULT ASTORE
+#define ASTORE_RESULT(p, i, value) STORE_ALIGNED(4, (p) + (i), value)
 #endif
 #define ALIGNED(p) ((ulong)(p) % (4 * sizeof(*(p))) == 0)
 
@@ -163,12 +154,12 @@ kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, 
 #if MODE != 3
     realv values[WORDS];
 #pragma unroll
-    for (int j = 0; j < WORDS; j++) values[j] = ALOAD(xs, begin + j * LANES + part);
+    for (int j = 0; j < WORDS; j++) values[j] = LOAD_ALIGNED(4, xs + begin + j * LANES + part);
 #endif
 #if MODE == 2
     realv gradients[WORDS];
 #pragma unroll
-    for (int j = 0; j < WORDS; j++) gradients[j] = ALOAD(dys, begin + j * LANES + part);
+    for (int j = 0; j < WORDS; j++) gradients[j] = LOAD_ALIGNED(4, dys + begin + j * LANES + part);
 #endif
     wordv words[WORDS] = {
         (uint)counter + (wordv)(0, 1, 2, 3), (wordv)(uint)(counter >> 32), (wordv)(uint)key[2], (wordv)(uint)key[3]};

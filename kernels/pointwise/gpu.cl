@@ -35,9 +35,9 @@
 // Four elements from p on, of which there may be fewer.
 #define READ_WHOLE(n, kind, p)                                                                            \
     if (quads && element + 4 <= total) {                                                                  \
-        READ_RAW_QUAD_##kind(all_##n + 4 * u, p)                                                          \
+        READ_SLOTS_##kind(all_##n + 4 * u, p)                                                              \
     } else {                                                                                              \
-        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? LOAD_RAW_##kind(p, e) : 0; \
+        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? READ_SLOT_##kind(p, e) : 0; \
     }
 #define READ_FLAT(n, kind, unit) READ_WHOLE(n, kind, (xs##n + element))
 #define READ_WHERE_FLAT(n, kind, unit) \
@@ -46,17 +46,28 @@
     }
 #define READ_ROW(n, kind, unit)                                   \
     if (way_##n == 0) {                                           \
-        const RAW_##kind held = LOAD_RAW_##kind(xs##n, from_##n); \
-        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = held;    \
+        all_##n[4 * u] = READ_SLOT_##kind(xs##n, from_##n);       \
     } else {                                                      \
         READ_WHOLE(n, kind, (xs##n + from_##n + column))          \
     }
 #define READ_ELEMENT(n, kind, unit) \
-    if (way_##n != 3) all_##n[4 * u + e] = LOAD_RAW_##kind(xs##n, from_##n + (way_##n ? column : 0));
+    if (way_##n != 3) all_##n[4 * u + e] = READ_SLOT_##kind(xs##n, from_##n + (way_##n ? column : 0));
 
-#define DECLARE_ALL(n, kind, unit) RAW_##kind all_##n[4 * UNROLL];
+#define DECLARE_ALL(n, kind, unit) SLOT_##kind all_##n[4 * UNROLL];
 #define DECLARE_RESULTS(n, kind) real results_##n[4];
-#define FETCH(n, kind, unit) const VALUE x##n = REAL_OF_##kind(all_##n[4 * u + e]);
+// The four numbers of each input of a round. `whole`: those that are read flat, or along a row, were read together.
+#define TAKE_NUMBERS_3(n, kind, whole) NUMBERS_##kind(values_##n, all_##n + 4 * u, whole)
+#define TAKE_NUMBERS_2(n, kind, whole)                                                                            \
+    if (in_rows && way_##n == 0) {                                                                                \
+        const real number_ = NUMBER_##kind(all_##n[4 * u]);                                                       \
+        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) values_##n[i_] = number_;                                \
+    } else {                                                                                                      \
+        NUMBERS_##kind(values_##n, all_##n + 4 * u, (whole) && (in_rows ? way_##n != 0 : way_##n == 3))           \
+    }
+#define TAKE_NUMBERS(n, kind, unit) \
+    real values_##n[4];             \
+    TAKE_NUMBERS_##unit(n, kind, whole)
+#define FETCH(n, kind, unit) const VALUE x##n = values_##n[e];
 #define BLEND_ELEMENT(n, kind)                    \
     if (wanted_##n && element + e < total) {      \
         BLEND(n, LOAD_##kind(ys##n, element + e)) \
@@ -70,7 +81,7 @@
 #define AND_OVERWRITES(n, kind) && wanted_##n && !accumulate_##n
 #endif
 // clang-format on
-#define READ_QUAD(n, kind, unit) READ_RAW_QUAD_##kind(all_##n + 4 * u, xs##n + element)
+#define READ_QUAD(n, kind, unit) READ_SLOTS_##kind(all_##n + 4 * u, xs##n + element)
 #define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
 #define WRITE_QUAD(n, kind) WRITE_QUAD_##kind(ys##n + element, results_##n)
 #define WRITE(n, kind)                                                                     \
@@ -83,9 +94,11 @@
         }                                                                                  \
     }
 
-// Computes four results of each output from what was read; FINISH(n, kind) makes output n's element of its y.
+// Computes four results of each output from what was read; FINISH(n, kind) makes output n's element of its y. A
+// constant `whole` says how it was read.
 #define COMPUTE_QUAD(FINISH)                        \
     OUTPUTS(DECLARE_RESULTS)                        \
+    INPUTS(TAKE_NUMBERS)                            \
     _Pragma("unroll") for (int e = 0; e < 4; e++) { \
         INPUTS(FETCH)                               \
         OUTPUTS(DECLARE_OUTPUT)                     \
@@ -112,6 +125,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             const INDEX element = begin + u * (GROUP * 4);
+            const bool whole = true;
             COMPUTE_QUAD(SCALE_ELEMENT)
             OUTPUTS(WRITE_QUAD)
         }
@@ -150,6 +164,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
     for (int u = 0; u < UNROLL; u++) {
         const INDEX element = begin + u * (GROUP * 4);
         if (element >= total) break;
+        const bool whole = quads && element + 4 <= total;
         COMPUTE_QUAD(BLEND_ELEMENT)
         OUTPUTS(WRITE)
     }

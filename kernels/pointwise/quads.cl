@@ -3,9 +3,14 @@
 // READ_QUAD_kind(to, p)    to[0] to to[3] from p on; WRITE_QUAD_kind(p, from) the other way round
 // QUAD_ALIGNED_kind(p)     whether p allows that
 //
-// What is read in branches stays as memory has it until the branches end: a conversion in one waits for its load, and
-// so does the next load. RAW_kind is the type, LOAD_RAW_kind(p, i) an element, READ_RAW_QUAD_kind(to, p) four of them,
-// REAL_OF_kind(bits) the number.
+// What is read in branches stays in slots (common/raw.cl) until the branches end: a conversion in one waits for its
+// load, and so does the next load. Four slots, of type SLOT_kind, hold four neighbours.
+//
+// READ_SLOTS_kind(to, p)            four elements from p on, together
+// GATHER_SLOTS_kind(to, p)          the same at any address: a wait for them in 16 bits
+// READ_SLOT_kind(p, i)              returns one, for one slot
+// NUMBERS_kind(to, from, together)  to[0] to to[3] of four slots that were read together, or each by itself
+// NUMBER_kind(slot)                 the number of one that was read by itself
 #include "common/raw.cl"
 
 #define TAKE_QUAD(to, quad) \
@@ -38,22 +43,15 @@
 #define QUAD_ALIGNED_real(p) (((ulong)(p) & 15) == 0)
 
 #if STORAGE == 16
-#ifdef BRAIN
+#if defined(BRAIN) || defined(PTX)
 #if !defined(VL) || VL != 4
 SMALL_NUMBERS(4)
 #endif
-#define LOAD_QUAD(p) widen4(*(global const ushort4 *)(p))
-#define STORE_QUAD(p, value) (*(global ushort4 *)(p) = narrow4(value))
+#define LOAD_QUAD(p) widen4(as_ushort4(*(global const uint2 *)(p)))
+#define STORE_QUAD(p, value) (*(global uint2 *)(p) = as_uint2(narrow4(value)))
 #else
 #define LOAD_QUAD(p) vloada_half4(0, (p))
-#ifdef PTX
-void store_quad(global stored *p, const float4 value) {
-    *(global ushort4 *)p = (ushort4)(narrow(value.x), narrow(value.y), narrow(value.z), narrow(value.w));
-}
-#define STORE_QUAD(p, value) store_quad(p, value)
-#else
 #define STORE_QUAD(p, value) vstorea_half4_rte((value), 0, (p))
-#endif
 #endif
 #define READ_QUAD_stored(to, p)           \
     {                                     \
@@ -68,19 +66,35 @@ void store_quad(global stored *p, const float4 value) {
 #define QUAD_ALIGNED_stored(p) QUAD_ALIGNED_real(p)
 #endif
 
-#define RAW_stored raw
-#define RAW_real real
-#define LOAD_RAW_stored(p, i) LOAD_RAW(p, i)
-#define LOAD_RAW_real(p, i) ((p)[i])
-#define REAL_OF_stored(bits) REAL_OF(bits)
-#define REAL_OF_real(bits) (bits)
-#define READ_RAW_QUAD_real(to, p) READ_QUAD_real(to, p)
+#define SLOT_stored slot
+#define SLOT_real real
+#define READ_SLOT_stored(p, i) LOAD_RAW(p, i)
+#define READ_SLOT_real(p, i) ((p)[i])
+#define NUMBER_stored(slot) REAL_OF(slot)
+#define NUMBER_real(slot) (slot)
+#define READ_SLOTS_real(to, p) READ_QUAD_real(to, p)
+#define GATHER_SLOTS_real(to, p) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = (p)[i_];
+#define NUMBERS_real(to, from, together) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = (from)[i_];
 #if STORAGE == 16
-#define READ_RAW_QUAD_stored(to, p)                          \
+#define READ_SLOTS_stored(to, p)                             \
     {                                                        \
-        const RAW_QUAD quad = *(global const RAW_QUAD *)(p); \
-        TAKE_QUAD(to, quad)                                  \
+        const raw_quad quad = *(global const raw_quad *)(p); \
+        (to)[0] = quad.x;                                    \
+        (to)[1] = quad.y;                                    \
+    }
+#define GATHER_SLOTS_stored(to, p)                             \
+    {                                                          \
+        (to)[0] = LOAD_RAW(p, 0) | (uint)LOAD_RAW(p, 1) << 16; \
+        (to)[1] = LOAD_RAW(p, 2) | (uint)LOAD_RAW(p, 3) << 16; \
+    }
+#define NUMBERS_stored(to, from, together)                                                            \
+    if (together) {                                                                                   \
+        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = REAL_IN((from)[i_ / 2], i_);      \
+    } else {                                                                                          \
+        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = REAL_OF((from)[i_]);              \
     }
 #else
-#define READ_RAW_QUAD_stored(to, p) READ_QUAD_real(to, p)
+#define READ_SLOTS_stored(to, p) READ_QUAD_real(to, p)
+#define GATHER_SLOTS_stored(to, p) GATHER_SLOTS_real(to, p)
+#define NUMBERS_stored(to, from, together) NUMBERS_real(to, from, together)
 #endif

@@ -264,24 +264,20 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 #define ALIGNED_INPUT_2(n, kind) && (!walks_##n || QUAD_ALIGNED_##kind(xs##n + kept_##n))
 // clang-format on
 #define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
-#define DECLARE_ALL(n, kind, unit) RAW_##kind all_##n[UNROLL * WIDE];
+#define DECLARE_ALL(n, kind, unit) SLOT_##kind all_##n[UNROLL * WIDE];
 #define DECLARE_WIDE(n, kind)                                           \
     VALUE a1_##n = IDENTITY_##n, a2_##n = IDENTITY_##n, wide_##n[WIDE]; \
     for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;
-#define READ_0(n, kind)                                              \
-    {                                                                \
-        const RAW_##kind held = LOAD_RAW_##kind(xs##n, from_##n);    \
-        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = held; \
-    }
+#define READ_0(n, kind) all_##n[WIDE * u] = READ_SLOT_##kind(xs##n, from_##n);
 #if WIDE == 4
 #define READ_1(n, kind)                                                                                       \
     if (quads) {                                                                                              \
-        READ_RAW_QUAD_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                   \
+        READ_SLOTS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                       \
     } else {                                                                                                  \
-        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = LOAD_RAW_##kind(xs##n, from_##n + column + e); \
+        GATHER_SLOTS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                     \
     }
 #else
-#define READ_1(n, kind) all_##n[u] = LOAD_RAW_##kind(xs##n, from_##n + column);
+#define READ_1(n, kind) all_##n[u] = READ_SLOT_##kind(xs##n, from_##n + column);
 #endif
 #define READ_2(n, kind) \
     if (walks_##n) {    \
@@ -289,7 +285,22 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
     } else              \
         READ_0(n, kind)
 #define READ(n, kind, unit) READ_##unit(n, kind)
-#define FETCH(n, kind, unit) const VALUE x##n = REAL_OF_##kind(all_##n[WIDE * u + e]);
+#if WIDE == 4
+#define TAKE_1(n, kind) NUMBERS_##kind(values_##n, all_##n + WIDE * u, true)
+#else
+#define TAKE_1(n, kind) values_##n[0] = NUMBER_##kind(all_##n[u]);
+#endif
+#define TAKE_2(n, kind)                                                            \
+    if (walks_##n) {                                                               \
+        TAKE_1(n, kind)                                                            \
+    } else {                                                                       \
+        const real number_ = NUMBER_##kind(all_##n[WIDE * u]);                     \
+        _Pragma("unroll") for (int e = 0; e < WIDE; e++) values_##n[e] = number_;  \
+    }
+#define TAKE_NUMBERS(n, kind, unit) \
+    real values_##n[WIDE];          \
+    TAKE_##unit(n, kind)
+#define FETCH(n, kind, unit) const VALUE x##n = values_##n[e];
 #define FOLD_WIDE(n, kind) wide_##n[e] = COMBINE_##n(wide_##n[e], y##n);
 #define JOIN_WIDE(n, kind)                                                                                 \
     for (int half_way = WIDE / 2; half_way > 0; half_way /= 2)                                             \
@@ -347,6 +358,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 if (first + u * turn < end) {
+                    INPUTS(TAKE_NUMBERS)
 #pragma unroll
                     for (int e = 0; e < WIDE; e++) {
                         INPUTS(FETCH)

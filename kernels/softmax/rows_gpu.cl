@@ -65,23 +65,27 @@ DEFINE_SHARE(share_sum, SUM)
 
 // Reads a work-item's channels; MISSING is for places without one. Addresses that allow it are read in quads. Numbers
 // are converted when all reads are on their way (common/raw.cl).
-#define READ_ONE_BY_ONE(p) _Pragma("unroll") EACH if (CHANNEL < end) held[i] = LOAD_RAW(p, CHANNEL);
-#define READ_EACH(to, p, MISSING)                                                          \
-    {                                                                                      \
-        raw held[ITEM];                                                                    \
-        READ_HELD(p)                                                                       \
-        _Pragma("unroll") EACH to[i] = CHANNEL < end ? REAL_OF(held[i]) : (real)(MISSING); \
-    }
 #if WIDE == 4
 #define QUADS(p) QUAD_ALIGNED_stored(p)
-#define READ_HELD(p)                                                              \
-    if (QUADS(p)) {                                                               \
-        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) if (CHANNEL < end) \
-            READ_RAW_QUAD_stored(held + i, (p) + CHANNEL)                         \
-    } else {                                                                      \
-        READ_ONE_BY_ONE(p)                                                        \
-    }
 // clang-format off
+#define READ_EACH(to, p, MISSING)                                                     \
+    {                                                                                 \
+        slot held[ITEM];                                                              \
+        if (QUADS(p)) {                                                               \
+            _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE)                    \
+                if (CHANNEL < end) READ_SLOTS_stored(held + i, (p) + CHANNEL)         \
+        } else {                                                                      \
+            _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE)                    \
+                if (CHANNEL < end) GATHER_SLOTS_stored(held + i, (p) + CHANNEL)       \
+        }                                                                             \
+        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) {                      \
+            if (CHANNEL < end) {                                                      \
+                NUMBERS_stored(to + i, held + i, true)                                \
+            } else {                                                                  \
+                for (int e = 0; e < WIDE; e++) to[i + e] = (real)(MISSING);           \
+            }                                                                         \
+        }                                                                             \
+    }
 #define WRITE_QUADS(p, VALUE)                                                                     \
     else if (QUADS(p)) {                                                                          \
         real made[ITEM];                                                                          \
@@ -91,7 +95,12 @@ DEFINE_SHARE(share_sum, SUM)
     }
 // clang-format on
 #else
-#define READ_HELD(p) READ_ONE_BY_ONE(p)
+#define READ_EACH(to, p, MISSING)                                                          \
+    {                                                                                      \
+        slot held[ITEM];                                                                   \
+        _Pragma("unroll") EACH if (CHANNEL < end) held[i] = LOAD_RAW(p, CHANNEL);          \
+        _Pragma("unroll") EACH to[i] = CHANNEL < end ? REAL_OF(held[i]) : (real)(MISSING); \
+    }
 #define WRITE_QUADS(p, VALUE)
 #endif
 

@@ -15,7 +15,7 @@ from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
 from clgraft.core.operators.conv.gemm_gpu.tiles import rows
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.device import DeviceInfo
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.runtime.toolchains.nvidia import units_of
 from clgraft.core.session.context import Context
 
@@ -201,12 +201,12 @@ def expect_exact_in_tf32(problem: core.ConvProblem) -> None:
 def expect_exact_at_odd_addresses(problem: core.ConvProblem, accumulate: bool = False) -> None:
     """Expect exact results of whole numbers in arrays whose first elements are at no multiple of a vector."""
     plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
-    arrays = whole_numbers(problem)
-    moved = {name: np.empty(array.size + 1, np.float32)[1:].reshape(array.shape) for name, array in arrays.items()}
+    arrays = whole_numbers(problem, 1 if problem.dtype in SMALL else 9)
+    moved = {name: np.empty(array.size + 1, problem.dtype)[1:].reshape(array.shape) for name, array in arrays.items()}
     for name, array in arrays.items():
         moved[name][:] = array
     exact = reference(problem, arrays)
-    result = np.full(exact.size + 1, 7 if accumulate else np.nan, np.float32)[1:].reshape(exact.shape)
+    result = np.full(exact.size + 1, 7 if accumulate else np.nan, problem.dtype)[1:].reshape(exact.shape)
     plan.run(**moved, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
     np.testing.assert_array_equal(result, exact + 7 if accumulate else exact)
 

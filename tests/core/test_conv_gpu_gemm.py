@@ -19,7 +19,14 @@ from clgraft.core.operators.conv.gemm_gpu.stream import STREAM
 from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape
 from clgraft.core.runtime.toolchains.nvidia import HOPPER_LOCAL_MEMORY
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, forced_choice, random_arrays
+from tests.core.conv_checks import (
+    DIRECTIONS,
+    OUTPUTS,
+    check,
+    expect_exact_at_odd_addresses,
+    forced_choice,
+    random_arrays,
+)
 from tests.problem_sets import problem_lines
 
 LINES = problem_lines("conv")
@@ -75,6 +82,16 @@ def test_every_tile_with_vectors_of_pixels(name: str, forced: list) -> None:
     check(Context.on(None), core.parse("conv backward_filter g2 n3 ic70 ih2 iw6 oc36 kh1 kw1"), "gpu_gemm")
     forced[:] = TILES[name], 2
     check(Context.on(None), core.parse("conv backward_filter n2 ic37 iw100 oc70 kw1"), "gpu_gemm", accumulate=True)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_vectors_of_pixels_in_16_bits(direction: str) -> None:
+    """Kernels of one tap read and write four pixels at once, and one by one where their addresses require it."""
+    for dtype in ("f16", "bf16"):
+        problem = core.parse(f"conv {direction} {dtype} g2 n3 ic32 ih2 iw6 oc68 kh1 kw1")
+        check(core.context(), problem, "gpu_gemm")
+        check(core.context(), problem, "gpu_gemm", accumulate=True)
+        expect_exact_at_odd_addresses(problem, accumulate=direction == "forward")
 
 
 PHASES = (

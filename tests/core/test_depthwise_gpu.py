@@ -50,6 +50,7 @@ BLOCKS = (
     "conv g2 n1 ic2 ih7 iw8 oc2 kh7 kw7 ph3 pw3",
     "conv f16 g3 n2 ic3 ih10 iw8 oc3 kh3 kw3 sh2 sw2 ph1 pw1",
     "conv bf16 g3 n2 ic3 ih10 iw12 oc3 kh3 kw3 ph1 pw1 b1",
+    "conv f16 g2 n1 ic2 ih13 iw12 oc2 kh3 kw3 ph2 pw2 dh2 dw2",
     "conv f64 g3 n2 ic3 ih10 iw8 oc3 kh3 kw3 ph1 pw1",
     "conv g3 n2 ic3 ih13 iw12 oc3 kh3 kw3 ph2 pw2 dh2 dw2 b1",
     "conv g2 n1 ic2 ih33 iw29 oc4 kh3 kw3 ph12 pw12 dh12 dw12",

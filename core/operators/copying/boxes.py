@@ -94,7 +94,8 @@ def launches(planner: Planner, box: Box, dtype: str) -> tuple[Launch, ...]:
     if not math.prod(box.shape):
         return ()
     axes = join_axes(box)
-    if planner.device.is_cpu and len(axes) > 1 and axes[-1][0] < SHORT and axes[-1][0] < axes[-2][0]:
+    doubled = planner.device.is_cpu and _take_doubled(box, axes)
+    if planner.device.is_cpu and not doubled and len(axes) > 1 and axes[-1][0] < SHORT and axes[-1][0] < axes[-2][0]:
         axes[-2:] = axes[:-3:-1]
     tiled = _put_tiles_last(box, axes, SHORT if planner.device.is_cpu else SIDE // 2)
     if len(axes) > AXES:
@@ -109,7 +110,7 @@ def launches(planner: Planner, box: Box, dtype: str) -> tuple[Launch, ...]:
         launch = box_launch(planner, axes, (box.x_begin, box.y_begin), box.x, box.y, box.adds, dtype)
         if launch is not None:
             return (launch,)
-    return (_launch(planner, box, axes, dtype, tiled),)
+    return (_launch(planner, box, axes, dtype, tiled, doubled),)
 
 
 def _put_tiles_last(box: Box, axes: list[tuple[int, int, int]], least: int) -> bool:
@@ -129,7 +130,17 @@ def _in_pairs(box: Box, axes: Sequence[tuple[int, int, int]]) -> bool:
     return min(across, length) > SIDE and not any(number % 2 for number in (across, length, *distances))
 
 
-def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype: str, tiled: bool) -> Launch:
+def _take_doubled(box: Box, axes: list[tuple[int, int, int]]) -> bool:
+    """Take the last axis away where it repeats each element of a row twice; say whether it does."""
+    if not box.x or not 1 < len(axes) <= AXES or axes[-1] != (2, 0, 1) or axes[-2][0] < SHORT or axes[-2][1:] != (1, 2):
+        return False
+    axes.pop()
+    return True
+
+
+def _launch(
+    planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype: str, tiled: bool, doubled: bool
+) -> Launch:
     count = math.prod(size for size, _, _ in axes)
     length, x_step, y_step = axes[-1]
     padded = [(1, 0, 0)] * (AXES - len(axes)) + axes
@@ -145,13 +156,15 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
     if planner.device.is_cpu:
         macros["VL"] = max(2, min(16, planner.device.vector_width // (2 if dtype == "float64" else 1)))
         contiguous = y_step == 1 and (fill or x_step == 1) and length > 1
-        name = "copy_rows" if contiguous else "copy_strided"
+        name = "copy_doubled" if doubled else "copy_rows" if contiguous else "copy_strided"
         rows = count // length
         items = max(1, min(count // FEWEST_ELEMENTS, planner.device.compute_units * ITEMS_PER_UNIT))
         pieces = max(1, items // rows)
         rows_per_item = max(1, rows // items)
         numbers = [np.uint64(rows), np.uint64(pieces), np.uint64(rows_per_item)]
         global_size, local_size = (ceil_div(rows, rows_per_item) * pieces,), (1,)
+        if doubled:
+            macros["VL"] = min(macros["VL"], 1 << (length.bit_length() - 1))
         if tiled:
             name, across = "copy_tiles", padded[-2][0]
             macros["VL"] = min(macros["VL"], 1 << (min(across, length).bit_length() - 1))

@@ -120,8 +120,8 @@ class NVIDIA(Toolchain):
             yield halves_probe(device, units)
 
     def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return the source of a kernel, told that this compiler takes PTX, and its options."""
-        return super().kernel_text(file, name, {**macros, "PTX": 1})
+        """Return the source of a kernel, told which PTX this compiler takes, and its options."""
+        return super().kernel_text(file, name, {**macros, "PTX": self._compute_capability() or 1})
 
     def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
         """Return a built program, with its marked instructions if it has any.

@@ -9,8 +9,15 @@
 // last of them overlaps. Where a vector is longer than a row, what lies after the row's end belongs to rows and planes
 // that the same work-item stores later. Where it does not, and where a load would leave the tensor, elements are used
 // instead. Each work-group is one work-item.
+//
+// A plane of 16 bits is converted once, into private memory with room around it: a line's vectors at all taps would be
+// converted one by one.
 
 #include "common/epilogue.cl"
+#if STORAGE == 16
+#define LINE_VLOAD(p, i) CAT(vload, VL)(0, (p) + (i))
+#define OF_LINE const real
+#endif
 #include "conv/depthwise/cpu_lines.cl"
 
 #define TAPS (KH * KW)
@@ -30,7 +37,7 @@
         fma(MASKED(value, masks[j]), (realv)(weights[((r) - k * SH) * KW + (j)]), sum[k]);
 #define ADD_LINE(r)                                                  \
     if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) { \
-        global const stored *line = from + (r) * IW;                 \
+        OF_LINE *line = from + (r) * IW;                             \
         _Pragma("unroll") for (int j = 0; j < KW; j += 2) {          \
             realv a, b = 0;                                          \
             LOAD_PAIR(line, j, a, b)                                 \
@@ -71,12 +78,33 @@ void put_elements(global stored *to, const realv value, const int accumulate) {
     for (int v = 0; v < min(OW, VL); v++) STORE(to, v, accumulate ? LOAD(to, v) + row[v] : row[v]);
 }
 
+#if STORAGE == 16
+// Elements around a plane that vectors may meet: from the line of the first tap on, up to that of the last one.
+#define MAGNITUDE(n) ((n) < 0 ? -(n) : (n))
+#define ROOM (MAGNITUDE(BH) * IW + MAGNITUDE(BW) + (LINES + KH) * IW + (KW - 1) * DW + 2 * SW * VL)
+#define IS_LOADABLE(low, high) true
+
+void convert_plane(real *to, global const stored *plane) {
+    int i = 0;
+    for (; i + VL <= IH * IW; i += VL) CAT(vstore, VL)(VLOAD(plane, i), 0, to + i);
+    if (i < IH * IW && IH * IW >= VL) {
+        i = IH * IW - VL;
+        CAT(vstore, VL)(VLOAD(plane, i), 0, to + i);
+        return;
+    }
+    for (; i < IH * IW; i++) to[i] = LOAD(plane, i);
+}
+#else
+#define IS_LOADABLE(low, high) (before + (low) >= 0 && (high) <= after)
+#endif
+
 // R rows from row u0 on, of which `again` have been stored before; `middle`: no tap lies above or below the plane. The
 // tensor has `before` elements before the plane and `after` from its begin on; the work-item's results end `room`
-// elements after the begin of this plane's.
-PLACED void sum_block(global const stored *plane, const long before, const long after, global const stored *filter,
-                      const real *weights, global stored *to, const int u0, const int again, const bool middle,
-                      const long room, const real start, const int accumulate, const int channel TAKE_EPILOGUE) {
+// elements after the begin of this plane's. `lines`: the plane, or what it was converted to.
+PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long before, const long after,
+                      global const stored *filter, const real *weights, global stored *to, const int u0,
+                      const int again, const bool middle, const long room, const real start, const int accumulate,
+                      const int channel TAKE_EPILOGUE) {
     const int dw = DW, h = u0 * SH + BH;
 #pragma unroll
     for (int n = 0; n < NV; n++) {
@@ -84,11 +112,11 @@ PLACED void sum_block(global const stored *plane, const long before, const long 
         realv sum[R];
         const int column = v * SW + BW, low = max(h, 0) * IW + column;
         const int high = (min(h + LINES, IH) - 1) * IW + column + (KW - 1) * DW + SW * VL;
-        global const stored *from = plane + (h * IW + column);
+        OF_LINE *from = lines + (h * IW + column);
         maskv masks[KW];
 #pragma unroll
         for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, IW) | TO_MASK(LANES + v >= OW);
-        if (before + low >= 0 && high <= after) {
+        if (IS_LOADABLE(low, high)) {
 #pragma unroll
             for (int k = 0; k < R; k++) sum[k] = start;
             ADD_LINES
@@ -112,9 +140,9 @@ PLACED void sum_block(global const stored *plane, const long before, const long 
     }
 }
 
-#define SUM_BLOCK(u0, again, middle)                                                                           \
-    sum_block(from, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), start, \
-              accumulate, channel PASS_EPILOGUE);
+#define SUM_BLOCK(u0, again, middle)                                                                    \
+    sum_block(from, lines, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), \
+              start, accumulate, channel PASS_EPILOGUE);
 
 kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                             const int accumulate, const int batch, const int channels, const int shared,
@@ -124,8 +152,18 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
     const long first = get_global_id(0) * (long)item_planes, last = min(first + item_planes, targets);
     int channel = first % channels, left = shared - (int)(first % shared);
     long plane = first / shared * (IH * IW);
+#if STORAGE == 16
+    real kept[IH * IW + 2 * ROOM];
+    for (int i = 0; i < IH * IW + 2 * ROOM; i++) kept[i] = 0;
+    const real *lines = kept + ROOM;
+#endif
     for (long t = first; t < last; t++) {
         global const stored *from = OPEN(x) + plane, *filter = OPEN(w) + (long)channel * TAPS;
+#if STORAGE == 16
+        if (t == first || left == shared) convert_plane(kept + ROOM, from);
+#else
+        global const stored *lines = from;
+#endif
         global stored *to = OPEN(y) + t * (OH * OW);
         const real start = has_bias ? LOAD(OPEN(b), channel) : 0;
         real weights[TAPS];

@@ -32,6 +32,13 @@ typedef CAT(int, VL) maskv;
 #define MASKED(value, mask) CAT(as_float, VL)(CAT(as_int, VL)(value) & (mask))
 #define TO_MASK(value) (value)
 #endif
+// LINE_VLOAD(p, i): a vector of a line, where these are not those of a tensor; OF_LINE: what `line` points to.
+#ifndef LINE_VLOAD
+#define LINE_VLOAD(p, i) VLOAD(p, i)
+#define OF_LINE global const stored
+#define LINES_OF_TENSORS
+#endif
+
 typedef CAT(int, VL) intv;
 // masks in tables
 #define VLOAD_MASK(p) CAT(vload, VL)(0, (p))
@@ -46,10 +53,10 @@ maskv lanes_inside(const int column, const int size) {
 
 // Vectors j and j + 1 of a line.
 #if SW == 1
-#define LOAD_PAIR(line, j, a, b) \
-    a = VLOAD(line, (j) * dw);   \
-    if ((j) + 1 < COLUMNS) b = VLOAD(line, ((j) + 1) * dw);
-#elif defined(BRAIN)
+#define LOAD_PAIR(line, j, a, b)    \
+    a = LINE_VLOAD(line, (j) * dw); \
+    if ((j) + 1 < COLUMNS) b = LINE_VLOAD(line, ((j) + 1) * dw);
+#elif defined(BRAIN) && defined(LINES_OF_TENSORS)
 // Two numbers of 16 bits are the halves of one of 32.
 #define LOAD_PAIR(line, j, a, b)                                                           \
     {                                                                                      \
@@ -60,7 +67,7 @@ maskv lanes_inside(const int column, const int size) {
 #else
 #define LOAD_PAIR(line, j, a, b)                                        \
     {                                                                   \
-        const realv low = VLOAD(line, j), high = VLOAD(line, (j) + VL); \
+        const realv low = LINE_VLOAD(line, j), high = LINE_VLOAD(line, (j) + VL); \
         a = (realv)(low.even, high.even);                               \
         if ((j) + 1 < COLUMNS) b = (realv)(low.odd, high.odd);          \
     }

@@ -78,64 +78,88 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 #define ALIGNED(p, width) (((width) & 3) == 0 && QUAD_ALIGNED_stored(p))
 #endif
 
-#define TAKE(place, value) \
-    if (first + (place) >= 0 && first + (place) < count) line[first + (place)] = (value);
-
-// What was read, as numbers.
-#define TO_REALS(to, from, count) UNROLLED(UNROLL) for (int e = 0; e < (count); e++) to[e] = REAL_OF(from[e]);
-
-// A function that reads COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane. With
-// `quads`, `column` - AHEAD is a multiple of four. All numbers of turns are constants in the function itself: compilers
-// unroll its loops before they know where it is called, and otherwise keep `line` in memory.
+// Functions that read COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane, and that
+// make numbers of what was read. With `quads`, `column` - AHEAD is a multiple of four. What is read stays in slots
+// (common/raw.cl): in 16 bits two of each vector, otherwise one for each element. All numbers of turns are constants
+// in the functions themselves: compilers unroll their loops before they know where they are called, and otherwise keep
+// `line` in memory.
 #if MAKES == 3
 #define SKIP_LINE  // a condition for each load: the loop over items has registers enough, and waits less
 #else
 #define SKIP_LINE \
     if (!there) return;
 #endif
+#define BLOCKS(COUNT, AHEAD) (((AHEAD) + (COUNT) + 3) / 4)
+// Elements of a block that are wanted: of a vector, or one alone.
+#define WANTED(block, COUNT, AHEAD) (min(4 * (block) - (AHEAD) + 4, COUNT) - max(4 * (block) - (AHEAD), 0))
+#define HAS_VECTOR(block, COUNT, AHEAD) (WANTED(block, COUNT, AHEAD) > 1)
+#if STORAGE == 16
+// The slots of a line. A block of which one element is wanted has it in its first slot.
+#define SLOTS(COUNT, AHEAD) (COUNT > 2 * BLOCKS(COUNT, AHEAD) ? COUNT : 2 * BLOCKS(COUNT, AHEAD))
+#define TAKE_VECTOR(COUNT)    \
+    line[2 * block] = quad.x; \
+    line[2 * block + 1] = quad.y;
+#define PLACE_OF(e) (quads ? 2 * block : first + (e))
+#define NUMBER_AT(e, COUNT, AHEAD)                                                                       \
+    (!quads                                          ? REAL_OF(line[e])                                  \
+     : HAS_VECTOR(((e) + (AHEAD)) / 4, COUNT, AHEAD) ? REAL_IN(line[((e) + (AHEAD)) / 2], (e) + (AHEAD)) \
+                                                     : REAL_OF(line[((e) + (AHEAD)) / 4 * 2]))
+#else
+#define SLOTS(COUNT, AHEAD) COUNT
+#define TAKE(place, COUNT, value) \
+    if (first + (place) >= 0 && first + (place) < COUNT) line[first + (place)] = (value);
+#define TAKE_VECTOR(COUNT) \
+    TAKE(0, COUNT, quad.x) \
+    TAKE(1, COUNT, quad.y) \
+    TAKE(2, COUNT, quad.z) \
+    TAKE(3, COUNT, quad.w)
+#define PLACE_OF(e) (first + (e))
+#define NUMBER_AT(e, COUNT, AHEAD) (line[e])
+#endif
 #if STORAGE != 64
-#define TRY_QUAD                                                         \
-    if (quads && wanted > 1) {                                           \
+#define TRY_VECTOR(COUNT, AHEAD)                                         \
+    if (quads && HAS_VECTOR(block, COUNT, AHEAD)) {                      \
         if (there && (uint)at < (uint)width) {                           \
-            const RAW_QUAD quad = *(global const RAW_QUAD *)(from + at); \
-            TAKE(0, quad.x)                                              \
-            TAKE(1, quad.y)                                              \
-            TAKE(2, quad.z)                                              \
-            TAKE(3, quad.w)                                              \
+            const raw_quad quad = *(global const raw_quad *)(from + at); \
+            TAKE_VECTOR(COUNT)                                           \
         }                                                                \
         continue;                                                        \
     }
 #else
-#define TRY_QUAD
+#define TRY_VECTOR(COUNT, AHEAD)
 #endif
-#define READER(NAME, COUNT, AHEAD)                                                                      \
-    void NAME(raw *line, global const stored *plane, const int row, const int height, const int column, \
+#define READER(READ, NUMBERS, COUNT, AHEAD)                                                             \
+    void READ(slot *line, global const stored *plane, const int row, const int height, const int column, \
               const int width, const bool quads) {                                                      \
-        const int count = COUNT;                                                                        \
         UNROLLED(UNROLL)                                                                                \
-        for (int e = 0; e < COUNT; e++) line[e] = 0;                                                    \
+        for (int e = 0; e < SLOTS(COUNT, AHEAD); e++) line[e] = 0;                                      \
         const bool there = (uint)row < (uint)height;                                                    \
         SKIP_LINE                                                                                       \
         global const stored *from = plane + (there ? (long)row * width : 0);                            \
         UNROLLED(UNROLL)                                                                                \
-        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                 \
-            const int first = 4 * block - AHEAD;                                                        \
-            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;              \
-            TRY_QUAD                                                                                    \
+        for (int block = 0; block < BLOCKS(COUNT, AHEAD); block++) {                                    \
+            const int first = 4 * block - (AHEAD), at = column + first;                                 \
+            TRY_VECTOR(COUNT, AHEAD)                                                                    \
             UNROLLED(4)                                                                                 \
             for (int e = 0; e < 4; e++) {                                                               \
                 if (first + e >= 0 && first + e < COUNT && there && (uint)(at + e) < (uint)width)       \
-                    line[first + e] = LOAD_RAW(from, at + e);                                           \
+                    line[PLACE_OF(e)] = LOAD_RAW(from, at + e);                                         \
             }                                                                                           \
         }                                                                                               \
+    }                                                                                                   \
+    void NUMBERS(real *numbers, const slot *line, const bool quads) {                                   \
+        UNROLLED(UNROLL)                                                                                \
+        for (int e = 0; e < COUNT; e++) numbers[e] = NUMBER_AT(e, COUNT, AHEAD);                        \
     }
 #if MAKES == 2
-READER(read_line, SPAN, 0)
+#define LINE_AHEAD 0
 #else
-READER(read_line, SPAN, LEAD)
+#define LINE_AHEAD LEAD
 #endif
+#define LINE_SLOTS SLOTS(SPAN, LINE_AHEAD)
+READER(read_line, line_numbers, SPAN, LINE_AHEAD)
 #if MAKES == 3
-READER(read_gradients, COLS, 0)
+READER(read_gradients, gradient_numbers, COLS, 0)
 #endif
 
 // Write R lines of COLS results, from (row, column) of a plane on.
@@ -165,13 +189,13 @@ READER(read_gradients, COLS, 0)
 // The sums of one plane's products, over all taps.
 void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, const int h, const int column,
                const int ih, const int iw, const bool quads) {
-    raw lines[LINES][SPAN];
+    slot lines[LINES][LINE_SLOTS];
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r * DH, ih, column, iw, quads);
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
         real line[SPAN];
-        TO_REALS(line, lines[r], SPAN)
+        line_numbers(line, lines[r], quads);
         UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;
@@ -248,10 +272,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_pha
         UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const int u = p / SH + FIRST_H + r;
-            raw bits[SPAN];
+            slot held[LINE_SLOTS];
             real line[SPAN];
-            read_line(bits, plane, u, oh, q / SW + FIRST_W, ow, false);
-            TO_REALS(line, bits, SPAN)
+            read_line(held, plane, u, oh, q / SW + FIRST_W, ow, false);
+            line_numbers(line, held, false);
             UNROLLED(R)
             for (int k = 0; k < R; k++) {
                 const int i = k - (BEGIN_H) - (FIRST_H + r) * SH;
@@ -278,18 +302,18 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
                   const Grid grid, const bool quads) {
     SIZES
     const int h = u * SH + grid.begin_h;
-    raw found[R][COLS];
+    slot found[R][SLOTS(COLS, 0)];
     real gradient[R][COLS];
     UNROLLED(R)
     for (int k = 0; k < R; k++) read_gradients(found[k], grads, u + k * DH, oh, v, ow, quads);
     UNROLLED(R)
-    for (int k = 0; k < R; k++) TO_REALS(gradient[k], found[k], COLS)
+    for (int k = 0; k < R; k++) gradient_numbers(gradient[k], found[k], quads);
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
-        raw bits[SPAN];
+        slot held[LINE_SLOTS];
         real line[SPAN];
-        read_line(bits, plane, h + r * DH, ih, v * SW + grid.begin_w, iw, quads);
-        TO_REALS(line, bits, SPAN)
+        read_line(held, plane, h + r * DH, ih, v * SW + grid.begin_w, iw, quads);
+        line_numbers(line, held, quads);
         UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;

@@ -30,6 +30,7 @@
 
 #include "common/divide.cl"
 #include "common/epilogue.cl"
+#include "common/raw.cl"
 
 #define SOURCE (IH * IW)
 #define RESULT (OH * OW)
@@ -44,12 +45,16 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_pla
     const uint me = get_local_id(0), first = get_group_id(0) * GROUP, count = min(planes - first, (uint)GROUP);
     global const stored *from = OPEN(x) + (ulong)first * SOURCE;
     real source[SOURCE];
-    UNROLLED
-    for (int i = 0; i < SOURCE; i++) source[i] = i * GROUP + me < count * SOURCE ? LOAD(from, i * GROUP + me) : 0;
+    raw held[SOURCE];
     UNROLLED
     for (int i = 0; i < SOURCE; i++) {
         const uint at = i * GROUP + me;
-        tiles[at / SOURCE * PITCH + at % SOURCE] = source[i];
+        held[i] = at < count * SOURCE ? LOAD_RAW(from, at) : (raw)0;
+    }
+    UNROLLED
+    for (int i = 0; i < SOURCE; i++) {
+        const uint at = i * GROUP + me;
+        tiles[at / SOURCE * PITCH + at % SOURCE] = REAL_OF(held[i]);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (me < count) {

@@ -103,7 +103,7 @@ class Builder:
         grids = [grid for grid in grids if grid.pixels]
         if not grids:
             return
-        one_tap = len(grids) == 1 and self._vectors(grids[0])
+        one_tap = len(grids) == 1 and self._vectors(grids[0]) and self.problem.dtype == "float32"
         products = [
             ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, one_tap=one_tap)
             for grid in grids
@@ -148,7 +148,7 @@ class Builder:
     def _vectors(self, grid: Grid) -> bool:
         """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
         same = all(a.size == a.source and a.begin == 0 and a.stride == 1 for a in grid.axes)
-        return grid.taps == 1 and same and prod(a.size for a in grid.axes) % 4 == 0 and self.problem.dtype == "float32"
+        return grid.taps == 1 and same and prod(a.size for a in grid.axes) % 4 == 0 and self.problem.dtype != "float64"
 
     def _pack(
         self,

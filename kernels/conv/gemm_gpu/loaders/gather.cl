@@ -38,7 +38,7 @@
 #endif
 
 // Whether vectors of pixels go to local memory without passing registers: up to 10 % faster (H200).
-#define ASYNC_PIXELS (ASYNC && PIXEL_VECTORS)
+#define ASYNC_PIXELS (ASYNC && PIXEL_VECTORS && STORAGE != 16)
 
 typedef struct {
     global const real *a;
@@ -65,9 +65,9 @@ typedef struct {
     realv a[A_FETCHES];
 #endif
 #if PIXEL_VECTORS && !ASYNC_PIXELS
-    realv b[B_FETCHES];
+    raw_quad b[B_FETCHES];
 #elif !PIXEL_VECTORS
-    real b[B_FETCHES];
+    raw b[B_FETCHES];
 #elif A_IMAGES
     int unused;  // there is no other field
 #endif
@@ -171,7 +171,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #endif
     loader->a += TILE_K / A_DEPTH * (long)loader->a_step;
 #if PIXEL_VECTORS
-    global const real *from = (global const real *)loader->from[0];
+    global const stored *from = loader->from[0];
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
 #if ASYNC_PIXELS
@@ -182,7 +182,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
         else
             *to = vload4(0, from);
 #else
-        fetched->b[i] = (ulong)from % sizeof(realv) == 0 ? VECTOR_AT(from) : vload4(0, from);
+        fetched->b[i] = RAW_VECTOR_AT(from);
 #endif
         from += B_STRIDE * loader->plane;
     }
@@ -193,7 +193,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
         global const stored *from = loader->from[c];
 #pragma unroll
         for (int i = c; i < B_FETCHES; i += COLUMNS) {
-            fetched->b[i] = loader->valid[c] ? LOAD(from, 0) : 0;
+            fetched->b[i] = loader->valid[c] ? LOAD_RAW(from, 0) : (raw)0;
             from += B_STRIDE * loader->plane;
         }
     }
@@ -212,7 +212,8 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i / COLUMNS * B_STRIDE];
-        fetched->b[i] = inside(loader->at[i % COLUMNS], tap, grid) ? LOAD(loader->pixel[i % COLUMNS], tap.x) : 0;
+        const bool there = inside(loader->at[i % COLUMNS], tap, grid);
+        fetched->b[i] = there ? LOAD_RAW(loader->pixel[i % COLUMNS], tap.x) : (raw)0;
     }
     loader->taps += TILE_K;
 #endif
@@ -235,12 +236,13 @@ IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *
 #if !ASYNC_PIXELS
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++)
-        b[B_ELEMENT(id / VECTORS_OF_ROW + i * B_STRIDE, id % VECTORS_OF_ROW * 4) / 4] = fetched->b[i];
+        b[B_ELEMENT(id / VECTORS_OF_ROW + i * B_STRIDE, id % VECTORS_OF_ROW * 4) / 4] = REALS_OF(fetched->b[i]);
 #endif
 #else
     local real *to = (local real *)b;
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++)
-        to[B_ELEMENT(id / TILE_N + i / COLUMNS * B_STRIDE, id % TILE_N + i % COLUMNS * THREADS)] = fetched->b[i];
+        to[B_ELEMENT(id / TILE_N + i / COLUMNS * B_STRIDE, id % TILE_N + i % COLUMNS * THREADS)] =
+            REAL_OF(fetched->b[i]);
 #endif
 }

@@ -1,5 +1,7 @@
-// The loader that LOADER names. The micro kernel's layout of local memory comes before.
+// The loader that LOADER names. The micro kernel's layout of local memory comes before. Tensors of 16 bits are fetched
+// as memory has them and converted when they are stored in local memory, after a step's products.
 
+#include "common/raw.cl"
 #include "conv/gemm_gpu/loaders/positions.cl"
 #include "conv/gemm_gpu/loaders/phases.cl"
 

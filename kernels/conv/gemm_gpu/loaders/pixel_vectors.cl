@@ -3,17 +3,20 @@
 
 #define LOADER_LOCALS
 
+// Whether vectors of x go to local memory without passing registers.
+#define ASYNC_PIXELS (ASYNC && STORAGE != 16)
+
 typedef struct {
-    global const real *source, *dy;  // the item's four pixels, in its first column and row
+    global const stored *source, *dy;  // the item's four pixels, in its first column and row
     int pixel, row, column;
     int at, plane;              // the pixel's place in its plane; elements of a plane
     long dy_step, source_step;  // from the end of an image to the next one
 } Loader;
 
 typedef struct {
-    realv a[A_FETCHES];
-#if !ASYNC
-    realv b[B_FETCHES];
+    raw_quad a[A_FETCHES];
+#if !ASYNC_PIXELS
+    raw_quad b[B_FETCHES];
 #endif
 } Fetched;
 
@@ -22,9 +25,9 @@ typedef struct {
         loader, OPEN(source), OPEN(dy), rows, columns, (first) * TILE_K, row_tile, column_tile, group, groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile, rows, columns, depth)
 
-void loader_open(Loader *loader, global const real *source, global const real *dy, const int rows, const int columns,
-                 const int first, const int row_tile, const int column_tile, const int group, const int groups,
-                 const Grid grid) {
+void loader_open(Loader *loader, global const stored *source, global const stored *dy, const int rows,
+                 const int columns, const int first, const int row_tile, const int column_tile, const int group,
+                 const int groups, const Grid grid) {
     const int id = get_local_id(0), lane = FIRST_LANE(id), plane = grid.size_d * grid.size_h * grid.size_w;
     const int pixel = first + FIRST_DEPTH(id), at = pixel % plane;
     const long image = (long)(pixel / plane) * groups + group;
@@ -39,22 +42,18 @@ void loader_open(Loader *loader, global const real *source, global const real *d
     loader->source = source + (image * columns + loader->column) * plane + at;
 }
 
-realv vector_of_pixels(global const real *from) {
-    return (ulong)from % sizeof(realv) == 0 ? VECTOR_AT(from) : vload4(0, from);
-}
-
 IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile, const int rows, const int columns,
                            const int depth) {
     const bool any = loader->pixel < depth;
     const long step = (long)LANES * loader->plane;
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
-        fetched->a[i] = any && loader->row + i * LANES < rows ? vector_of_pixels(loader->dy + i * step) : 0;
+        fetched->a[i] = any && loader->row + i * LANES < rows ? RAW_VECTOR_AT(loader->dy + i * step) : (raw_quad)(0);
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
-        global const real *from = loader->source + i * step;
+        global const stored *from = loader->source + i * step;
         const bool there = any && loader->column + i * LANES < columns;
-#if ASYNC
+#if ASYNC_PIXELS
         const int id = get_local_id(0);
         local realv *to = b_tile + B_ELEMENT(FIRST_DEPTH(id), FIRST_LANE(id) + i * LANES) / 4;
         if (there && (ulong)from % sizeof(realv) == 0)
@@ -62,7 +61,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
         else
             *to = there ? vload4(0, from) : 0;
 #else
-        fetched->b[i] = there ? vector_of_pixels(from) : 0;
+        fetched->b[i] = there ? RAW_VECTOR_AT(from) : (raw_quad)(0);
 #endif
     }
     loader->pixel += TILE_K;
@@ -77,8 +76,13 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 }
 
 IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
-    store_columns_a(fetched->a, (local real *)a);
-#if !ASYNC
-    store_columns_b(fetched->b, b);
+    realv numbers[A_FETCHES > B_FETCHES ? A_FETCHES : B_FETCHES];
+#pragma unroll
+    for (int i = 0; i < A_FETCHES; i++) numbers[i] = REALS_OF(fetched->a[i]);
+    store_columns_a(numbers, (local real *)a);
+#if !ASYNC_PIXELS
+#pragma unroll
+    for (int i = 0; i < B_FETCHES; i++) numbers[i] = REALS_OF(fetched->b[i]);
+    store_columns_b(numbers, b);
 #endif
 }

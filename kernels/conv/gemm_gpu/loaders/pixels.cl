@@ -33,7 +33,7 @@ typedef struct {
 } Loader;
 
 typedef struct {
-    real a[A_FETCHES], b[B_FETCHES];
+    raw a[A_FETCHES], b[B_FETCHES];
 } Fetched;
 
 #define LOADER_OPEN(loader)                                                                                          \
@@ -105,13 +105,13 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, const int rows, con
     global const stored *dy = loader->dy, *source = loader->source;
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++) {
-        fetched->a[i] = any && loader->row + i * LANES < rows ? LOAD(dy, 0) : 0;
+        fetched->a[i] = any && loader->row + i * LANES < rows ? LOAD_RAW(dy, 0) : (raw)0;
         dy += LANES * loader->plane;
     }
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i * LANES];
-        fetched->b[i] = any && inside(at, tap, grid) ? LOAD(source, tap.x) : 0;
+        fetched->b[i] = any && inside(at, tap, grid) ? LOAD_RAW(source, tap.x) : (raw)0;
     }
     loader_advance(loader, grid);
 }
@@ -120,8 +120,8 @@ IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *
     const int k = get_local_id(0) % TILE_K, lane = get_local_id(0) / TILE_K;
     local real *to_a = (local real *)a, *to_b = (local real *)b;
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) A_PUT(to_a, k, lane + i * LANES, fetched->a[i]);
+    for (int i = 0; i < A_FETCHES; i++) A_PUT(to_a, k, lane + i * LANES, REAL_OF(fetched->a[i]));
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++) to_b[B_ELEMENT(k, lane + i * LANES)] = fetched->b[i];
+    for (int i = 0; i < B_FETCHES; i++) to_b[B_ELEMENT(k, lane + i * LANES)] = REAL_OF(fetched->b[i]);
 }
 #endif

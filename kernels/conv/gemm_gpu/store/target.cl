@@ -3,6 +3,7 @@
 // TO_PIXELS: pixel u of the grid is position u * stride + begin of the target tensor.
 // TO_FILTER: the product of each group, as it is.
 
+#include "common/aligned.cl"
 #include "common/epilogue.cl"
 #include "conv/grid.cl"
 
@@ -16,6 +17,9 @@
 typedef double2 Pair;
 #else
 typedef float2 Pair;
+#if STORAGE == 16 && COLUMNS_AT_ONCE == 2
+SMALL_NUMBERS(2)
+#endif
 #endif
 
 // A pixel of the grid that is a column of the product.
@@ -91,29 +95,17 @@ void finish4(realv sum, const Destination *to, const int row, const int channel,
     if (has_bias) sum += LOAD(bias, channel);
     const long at = to->first[0] + row * to->row_step;
 #if COLUMNS_AT_ONCE == 2
-#if STORAGE != 16
-    if (to->together && (ulong)(target + at) % (2 * sizeof(real)) == 0) {
-        sum.s0 = EPILOGUE_ELEMENT(sum.s0, channel, at);
-        sum.s1 = EPILOGUE_ELEMENT(sum.s1, channel, at + 1);
-        global Pair *pair = (global Pair *)(target + at);
-        if (accumulate) sum.s01 += *pair;
-        *pair = sum.s01;
-        return;
-    }
-#endif
-#elif STORAGE == 16
-    if (to->together) {
-        sum = EPILOGUE_VECTOR(sum, channel, at);
-        if (accumulate) sum += VLOAD(target, at);
-        VSTORE(target, at, sum);
+    if (to->together && IS_ALIGNED(2, target + at)) {
+        Pair pair = (Pair)(EPILOGUE_ELEMENT(sum.s0, channel, at), EPILOGUE_ELEMENT(sum.s1, channel, at + 1));
+        if (accumulate) pair += LOAD_ALIGNED(2, target + at);
+        STORE_ALIGNED(2, target + at, pair);
         return;
     }
 #else
-    if (to->together && (ulong)(target + at) % sizeof(realv) == 0) {
-        global realv *vector = (global realv *)(target + at);
+    if (to->together && IS_ALIGNED(4, target + at)) {
         sum = EPILOGUE_VECTOR(sum, channel, at);
-        if (accumulate) sum += *vector;
-        *vector = sum;
+        if (accumulate) sum += LOAD_ALIGNED(4, target + at);
+        STORE_ALIGNED(4, target + at, sum);
         return;
     }
 #endif

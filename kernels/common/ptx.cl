@@ -1,0 +1,62 @@
+// Numbers of 16 bits by NVIDIA's instructions, in place of those of common/prelude.cl: its compiler makes far more of
+// vstore_half and of the bits of bfloat16.
+//
+// PTX  the device's compute capability, times 10: from 80 on, one instruction rounds two numbers. 1 if it is not known
+
+#ifdef BRAIN
+float widen(const ushort bits) { return as_float((uint)bits << 16); }
+#else
+float widen(const ushort bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+#endif
+
+#if PTX >= 80
+#ifdef BRAIN
+ushort narrow(const float value) {
+    ushort bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+uint narrow_pair(const float low, const float high) {
+    uint bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
+#else
+ushort narrow(const float value) {
+    ushort bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+uint narrow_pair(const float low, const float high) {
+    uint bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
+#endif
+#else
+#ifdef BRAIN
+BRAIN_NARROW()
+#else
+ushort narrow(const float value) {
+    ushort bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif
+uint narrow_pair(const float low, const float high) { return narrow(low) | (uint)narrow(high) << 16; }
+#endif
+
+float2 widen2(const ushort2 bits) { return (float2)(widen(bits.x), widen(bits.y)); }
+float4 widen4(const ushort4 bits) { return (float4)(widen2(bits.lo), widen2(bits.hi)); }
+float8 widen8(const ushort8 bits) { return (float8)(widen4(bits.lo), widen4(bits.hi)); }
+float16 widen16(const ushort16 bits) { return (float16)(widen8(bits.lo), widen8(bits.hi)); }
+ushort2 narrow2(const float2 value) { return as_ushort2(narrow_pair(value.x, value.y)); }
+ushort4 narrow4(const float4 value) {
+    return as_ushort4((uint2)(narrow_pair(value.x, value.y), narrow_pair(value.z, value.w)));
+}
+ushort8 narrow8(const float8 value) { return (ushort8)(narrow4(value.lo), narrow4(value.hi)); }
+ushort16 narrow16(const float16 value) { return (ushort16)(narrow8(value.lo), narrow8(value.hi)); }
