@@ -48,7 +48,7 @@
 // clang-format off
 #define READ_ROUND(to, tensor, start, end)                                                \
     {                                                                                     \
-        slot held[WIDE * EACH];                                                           \
+        raw held[WIDE * EACH];                                                           \
         FIRST_PLACE(start)                                                                \
         STEPS {                                                                           \
             STEP(start)                                                                   \

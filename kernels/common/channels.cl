@@ -2,7 +2,7 @@
 #include "common/wide.cl"
 
 void read_channels(real *to, global const stored *from, const bool quads) {
-    slot held[WIDE];
+    raw held[WIDE];
     read_wide(held, from, quads);
     take_wide(to, held);
 }

@@ -3,14 +3,22 @@
 //
 // PTX  the device's compute capability, times 10: from 80 on, one instruction rounds two numbers. 1 if it is not known
 
+// widen takes the lower half of its bits.
 #ifdef BRAIN
-float widen(const ushort bits) { return as_float((uint)bits << 16); }
+float widen(const uint bits) { return as_float(bits << 16); }
+float2 widen_pair(const uint bits) { return (float2)(as_float(bits << 16), as_float(bits & 0xffff0000u)); }
 #else
-float widen(const ushort bits) {
+float widen(const uint bits) {
     float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}" : "=f"(value) : "r"(bits));
     return value;
 }
+float widen_high(const uint bits) {
+    float value;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high;}" : "=f"(value) : "r"(bits));
+    return value;
+}
+float2 widen_pair(const uint bits) { return (float2)(widen(bits), widen_high(bits)); }
 #endif
 
 #if PTX >= 80
@@ -50,7 +58,7 @@ ushort narrow(const float value) {
 uint narrow_pair(const float low, const float high) { return narrow(low) | (uint)narrow(high) << 16; }
 #endif
 
-float2 widen2(const ushort2 bits) { return (float2)(widen(bits.x), widen(bits.y)); }
+float2 widen2(const ushort2 bits) { return widen_pair(as_uint(bits)); }
 float4 widen4(const ushort4 bits) { return (float4)(widen2(bits.lo), widen2(bits.hi)); }
 float8 widen8(const ushort8 bits) { return (float8)(widen4(bits.lo), widen4(bits.hi)); }
 float16 widen16(const ushort16 bits) { return (float16)(widen8(bits.lo), widen8(bits.hi)); }

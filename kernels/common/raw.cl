@@ -1,42 +1,48 @@
 // Elements as memory has them, for what is read long before its use: a conversion right after a load waits for it.
 //
-// REAL_OF(bits)  the number that one stands for. Bits must have been set: compilers take that for granted of what is
-//                handed to a function
-// slot           a register for one element, or for two neighbours of 16 bits: what is read in branches stays in such
-//                registers until the branches end, because to take neighbours apart is to wait for them
-// REAL_IN        (slot, number) of two neighbours, the first or the second: an even or an odd number
-// raw_quad       four neighbours: two slots (16 bits) or four
+// raw              a register for one element, or for two neighbours of 16 bits. It has 32 bits: compilers put two
+//                  numbers of 16 bits into one register, or take neighbours apart, where a branch ends or registers
+//                  are few, and wait for their loads there
+// REAL_OF(bits)    the number of one element; RAW_OF(value) is the other way round. Bits must have been set: compilers
+//                  take that for granted of what is handed to a function
+// REAL_IN(bits, i) of two neighbours, the first one's if i is even, else the second one's
+// raw_quad         four neighbours: two registers (16 bits) or four
 #if STORAGE == 16
 #if !defined(BRAIN) && !defined(PTX)
 SMALL_NUMBERS()
 #endif
-typedef ushort raw;
-typedef uint slot;
+typedef uint raw;
 typedef uint2 raw_quad;
+#define LOAD_RAW(p, i) ((raw)((global const ushort *)(p))[i])
+#define STORE_RAW(p, i, bits) (((global ushort *)(p))[i] = (bits))
 #define REAL_OF(bits) widen(bits)
+#define RAW_OF(value) narrow(value)
 #ifdef BRAIN
-#define REAL_IN(slot, number) as_float((number) % 2 ? (slot)&0xffff0000u : (slot) << 16)
+#define REAL_IN(bits, i) as_float((i) % 2 ? (bits)&0xffff0000u : (bits) << 16)
+#elif defined(PTX)
+#define REAL_IN(bits, i) ((i) % 2 ? widen_high(bits) : widen(bits))
 #else
-#define REAL_IN(slot, number) widen((number) % 2 ? as_ushort2(slot).y : as_ushort2(slot).x)
+#define REAL_IN(bits, i) widen((i) % 2 ? as_ushort2(bits).y : as_ushort2(bits).x)
 #endif
-#elif STORAGE == 64
+#else
+#if STORAGE == 64
 typedef double raw;
-typedef double slot;
 typedef double4 raw_quad;
-#define REAL_OF(bits) (bits)
 #else
 typedef float raw;
-typedef float slot;
 typedef float4 raw_quad;
-#define REAL_OF(bits) (bits)
 #endif
 #define LOAD_RAW(p, i) (((global const raw *)(p))[i])
+#define STORE_RAW(p, i, bits) ((p)[i] = (bits))
+#define REAL_OF(bits) (bits)
+#define RAW_OF(value) (value)
+#endif
 
 #if defined(VL) && VL == 4
 // Of four neighbours at p, at any address: as memory has them, and their numbers.
 #if STORAGE == 16
 raw_quad gather_quad(global const stored *p) {
-    return (raw_quad)(LOAD_RAW(p, 0) | (uint)LOAD_RAW(p, 1) << 16, LOAD_RAW(p, 2) | (uint)LOAD_RAW(p, 3) << 16);
+    return (raw_quad)(LOAD_RAW(p, 0) | LOAD_RAW(p, 1) << 16, LOAD_RAW(p, 2) | LOAD_RAW(p, 3) << 16);
 }
 realv reals_of(const raw_quad bits) {
     return (realv)(REAL_IN(bits.x, 0), REAL_IN(bits.x, 1), REAL_IN(bits.y, 0), REAL_IN(bits.y, 1));
@@ -46,6 +52,5 @@ realv reals_of(const raw_quad bits) {
 #define gather_quad(p) vload4(0, p)
 #define REALS_OF(bits) (bits)
 #endif
-#define RAW_VECTOR_AT(p) \
-    ((ulong)(p) % sizeof(raw_quad) == 0 ? *(global const raw_quad *)(p) : gather_quad(p))
+#define RAW_VECTOR_AT(p) ((ulong)(p) % sizeof(raw_quad) == 0 ? *(global const raw_quad *)(p) : gather_quad(p))
 #endif

@@ -1,5 +1,5 @@
 // WIDE neighbouring elements of a tensor, on GPUs; `quads` says whether the address allows one load or store. They are
-// read into slots (common/raw.cl), so that many reads are on their way before the first one is converted.
+// read as memory has them (common/raw.cl), so that many reads are on their way before the first one is converted.
 #include "pointwise/value.cl"
 #include "pointwise/quads.cl"
 
@@ -8,12 +8,12 @@
 #endif
 #define WIDTH _Pragma("unroll") for (int e = 0; e < WIDE; e++)
 
-void read_wide(slot *to, global const stored *from, const bool quads) {
+void read_wide(raw *to, global const stored *from, const bool quads) {
 #if WIDE == 4
     if (quads) {
-        READ_SLOTS_stored(to, from)
+        READ_RAWS_stored(to, from)
     } else {
-        GATHER_SLOTS_stored(to, from)
+        GATHER_RAWS_stored(to, from)
     }
 #else
     to[0] = LOAD_RAW(from, 0);
@@ -21,7 +21,7 @@ void read_wide(slot *to, global const stored *from, const bool quads) {
 }
 
 // The numbers that were read.
-void take_wide(real *to, const slot *from) {
+void take_wide(real *to, const raw *from) {
 #if WIDE == 4
     NUMBERS_stored(to, from, true)
 #else

@@ -28,7 +28,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void dense_outer(
     const uint column = (get_group_id(0) % tiles * GROUP + get_local_id(0)) * WIDE;
     if (column >= columns) return;
     const bool quads = QUAD_ALIGNED_stored(OPEN(b)) && QUAD_ALIGNED_stored(OPEN(c));
-    slot held[BATCH * WIDE];
+    raw held[BATCH * WIDE];
     real values[BATCH * WIDE];
 #pragma unroll
     for (int r = 0; r < BATCH; r++) read_wide(held + r * WIDE, OPEN(b) + (ulong)r * columns + column, quads);

@@ -35,9 +35,9 @@
 // Four elements from p on, of which there may be fewer.
 #define READ_WHOLE(n, kind, p)                                                                            \
     if (quads && element + 4 <= total) {                                                                  \
-        READ_SLOTS_##kind(all_##n + 4 * u, p)                                                              \
+        READ_RAWS_##kind(all_##n + 4 * u, p)                                                              \
     } else {                                                                                              \
-        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? READ_SLOT_##kind(p, e) : 0; \
+        for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? READ_RAW_##kind(p, e) : 0; \
     }
 #define READ_FLAT(n, kind, unit) READ_WHOLE(n, kind, (xs##n + element))
 #define READ_WHERE_FLAT(n, kind, unit) \
@@ -46,14 +46,14 @@
     }
 #define READ_ROW(n, kind, unit)                                   \
     if (way_##n == 0) {                                           \
-        all_##n[4 * u] = READ_SLOT_##kind(xs##n, from_##n);       \
+        all_##n[4 * u] = READ_RAW_##kind(xs##n, from_##n);       \
     } else {                                                      \
         READ_WHOLE(n, kind, (xs##n + from_##n + column))          \
     }
 #define READ_ELEMENT(n, kind, unit) \
-    if (way_##n != 3) all_##n[4 * u + e] = READ_SLOT_##kind(xs##n, from_##n + (way_##n ? column : 0));
+    if (way_##n != 3) all_##n[4 * u + e] = READ_RAW_##kind(xs##n, from_##n + (way_##n ? column : 0));
 
-#define DECLARE_ALL(n, kind, unit) SLOT_##kind all_##n[4 * UNROLL];
+#define DECLARE_ALL(n, kind, unit) RAW_##kind all_##n[4 * UNROLL];
 #define DECLARE_RESULTS(n, kind) real results_##n[4];
 // The four numbers of each input of a round. `whole`: those that are read flat, or along a row, were read together.
 #define TAKE_NUMBERS_3(n, kind, whole) NUMBERS_##kind(values_##n, all_##n + 4 * u, whole)
@@ -81,7 +81,7 @@
 #define AND_OVERWRITES(n, kind) && wanted_##n && !accumulate_##n
 #endif
 // clang-format on
-#define READ_QUAD(n, kind, unit) READ_SLOTS_##kind(all_##n + 4 * u, xs##n + element)
+#define READ_QUAD(n, kind, unit) READ_RAWS_##kind(all_##n + 4 * u, xs##n + element)
 #define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
 #define WRITE_QUAD(n, kind) WRITE_QUAD_##kind(ys##n + element, results_##n)
 #define WRITE(n, kind)                                                                     \

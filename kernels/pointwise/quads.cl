@@ -3,14 +3,15 @@
 // READ_QUAD_kind(to, p)    to[0] to to[3] from p on; WRITE_QUAD_kind(p, from) the other way round
 // QUAD_ALIGNED_kind(p)     whether p allows that
 //
-// What is read in branches stays in slots (common/raw.cl) until the branches end: a conversion in one waits for its
-// load, and so does the next load. Four slots, of type SLOT_kind, hold four neighbours.
+// What is read in branches stays as memory has it until the branches end (common/raw.cl): a conversion in one waits for
+// its load, and so does the next load. Four registers, of type RAW_kind, hold four neighbours, or two hold them in 16
+// bits.
 //
-// READ_SLOTS_kind(to, p)            four elements from p on, together
-// GATHER_SLOTS_kind(to, p)          the same at any address: a wait for them in 16 bits
-// READ_SLOT_kind(p, i)              returns one, for one slot
-// NUMBERS_kind(to, from, together)  to[0] to to[3] of four slots that were read together, or each by itself
-// NUMBER_kind(slot)                 the number of one that was read by itself
+// READ_RAWS_kind(to, p)             four elements from p on, together
+// GATHER_RAWS_kind(to, p)           the same at any address: a wait for them in 16 bits
+// READ_RAW_kind(p, i)               returns one, for a register of its own
+// NUMBERS_kind(to, from, together)  to[0] to to[3] of four that were read together, or each by itself
+// NUMBER_kind(bits)                 the number of one that was read by itself
 #include "common/raw.cl"
 
 #define TAKE_QUAD(to, quad) \
@@ -66,26 +67,26 @@ SMALL_NUMBERS(4)
 #define QUAD_ALIGNED_stored(p) QUAD_ALIGNED_real(p)
 #endif
 
-#define SLOT_stored slot
-#define SLOT_real real
-#define READ_SLOT_stored(p, i) LOAD_RAW(p, i)
-#define READ_SLOT_real(p, i) ((p)[i])
-#define NUMBER_stored(slot) REAL_OF(slot)
-#define NUMBER_real(slot) (slot)
-#define READ_SLOTS_real(to, p) READ_QUAD_real(to, p)
-#define GATHER_SLOTS_real(to, p) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = (p)[i_];
+#define RAW_stored raw
+#define RAW_real real
+#define READ_RAW_stored(p, i) LOAD_RAW(p, i)
+#define READ_RAW_real(p, i) ((p)[i])
+#define NUMBER_stored(bits) REAL_OF(bits)
+#define NUMBER_real(bits) (bits)
+#define READ_RAWS_real(to, p) READ_QUAD_real(to, p)
+#define GATHER_RAWS_real(to, p) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = (p)[i_];
 #define NUMBERS_real(to, from, together) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = (from)[i_];
 #if STORAGE == 16
-#define READ_SLOTS_stored(to, p)                             \
+#define READ_RAWS_stored(to, p)                              \
     {                                                        \
         const raw_quad quad = *(global const raw_quad *)(p); \
         (to)[0] = quad.x;                                    \
         (to)[1] = quad.y;                                    \
     }
-#define GATHER_SLOTS_stored(to, p)                             \
-    {                                                          \
-        (to)[0] = LOAD_RAW(p, 0) | (uint)LOAD_RAW(p, 1) << 16; \
-        (to)[1] = LOAD_RAW(p, 2) | (uint)LOAD_RAW(p, 3) << 16; \
+#define GATHER_RAWS_stored(to, p)                        \
+    {                                                    \
+        (to)[0] = LOAD_RAW(p, 0) | LOAD_RAW(p, 1) << 16; \
+        (to)[1] = LOAD_RAW(p, 2) | LOAD_RAW(p, 3) << 16; \
     }
 #define NUMBERS_stored(to, from, together)                                                            \
     if (together) {                                                                                   \
@@ -94,7 +95,7 @@ SMALL_NUMBERS(4)
         _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = REAL_OF((from)[i_]);              \
     }
 #else
-#define READ_SLOTS_stored(to, p) READ_QUAD_real(to, p)
-#define GATHER_SLOTS_stored(to, p) GATHER_SLOTS_real(to, p)
+#define READ_RAWS_stored(to, p) READ_QUAD_real(to, p)
+#define GATHER_RAWS_stored(to, p) GATHER_RAWS_real(to, p)
 #define NUMBERS_stored(to, from, together) NUMBERS_real(to, from, together)
 #endif

@@ -264,20 +264,20 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 #define ALIGNED_INPUT_2(n, kind) && (!walks_##n || QUAD_ALIGNED_##kind(xs##n + kept_##n))
 // clang-format on
 #define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
-#define DECLARE_ALL(n, kind, unit) SLOT_##kind all_##n[UNROLL * WIDE];
+#define DECLARE_ALL(n, kind, unit) RAW_##kind all_##n[UNROLL * WIDE];
 #define DECLARE_WIDE(n, kind)                                           \
     VALUE a1_##n = IDENTITY_##n, a2_##n = IDENTITY_##n, wide_##n[WIDE]; \
     for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;
-#define READ_0(n, kind) all_##n[WIDE * u] = READ_SLOT_##kind(xs##n, from_##n);
+#define READ_0(n, kind) all_##n[WIDE * u] = READ_RAW_##kind(xs##n, from_##n);
 #if WIDE == 4
 #define READ_1(n, kind)                                                                                       \
     if (quads) {                                                                                              \
-        READ_SLOTS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                       \
+        READ_RAWS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                       \
     } else {                                                                                                  \
-        GATHER_SLOTS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                     \
+        GATHER_RAWS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                     \
     }
 #else
-#define READ_1(n, kind) all_##n[u] = READ_SLOT_##kind(xs##n, from_##n + column);
+#define READ_1(n, kind) all_##n[u] = READ_RAW_##kind(xs##n, from_##n + column);
 #endif
 #define READ_2(n, kind) \
     if (walks_##n) {    \

@@ -100,6 +100,8 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
 }
 #endif
 #else
+#include "common/raw.cl"
+
 #ifndef GROUP
 #define GROUP 128
 #endif
@@ -163,11 +165,20 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
 #define SHARE_OF(i) ((i) == chosen ? gradient : 0)
 #elif OPERATOR == 1
     const real share = gradient / (real)divisor;
-#define SHARE_OF(i) share
 #else
-#define SHARE_OF(i) gradient
+    const real share = gradient;
+#endif
+#ifndef SHARE_OF
+#define SHARE_OF(i) share
 #endif
     if (number >= planes) return;
+#if OPERATOR != 0
+    if (!accumulate) {
+        const raw bits = RAW_OF(share);
+        for (int i = lane; i < pixels; i += LANES) STORE_RAW(dxs, i, bits);
+        return;
+    }
+#endif
     for (int i = lane; i < pixels; i += LANES) {
         const real share_here = SHARE_OF(i);
         STORE(dxs, i, accumulate ? share_here + LOAD(dxs, i) : share_here);

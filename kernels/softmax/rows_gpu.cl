@@ -70,13 +70,13 @@ DEFINE_SHARE(share_sum, SUM)
 // clang-format off
 #define READ_EACH(to, p, MISSING)                                                     \
     {                                                                                 \
-        slot held[ITEM];                                                              \
+        raw held[ITEM];                                                              \
         if (QUADS(p)) {                                                               \
             _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE)                    \
-                if (CHANNEL < end) READ_SLOTS_stored(held + i, (p) + CHANNEL)         \
+                if (CHANNEL < end) READ_RAWS_stored(held + i, (p) + CHANNEL)         \
         } else {                                                                      \
             _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE)                    \
-                if (CHANNEL < end) GATHER_SLOTS_stored(held + i, (p) + CHANNEL)       \
+                if (CHANNEL < end) GATHER_RAWS_stored(held + i, (p) + CHANNEL)       \
         }                                                                             \
         _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) {                      \
             if (CHANNEL < end) {                                                      \
@@ -97,7 +97,7 @@ DEFINE_SHARE(share_sum, SUM)
 #else
 #define READ_EACH(to, p, MISSING)                                                          \
     {                                                                                      \
-        slot held[ITEM];                                                                   \
+        raw held[ITEM];                                                                   \
         _Pragma("unroll") EACH if (CHANNEL < end) held[i] = LOAD_RAW(p, CHANNEL);          \
         _Pragma("unroll") EACH to[i] = CHANNEL < end ? REAL_OF(held[i]) : (real)(MISSING); \
     }

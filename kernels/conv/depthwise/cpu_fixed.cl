@@ -153,14 +153,17 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
     int channel = first % channels, left = shared - (int)(first % shared);
     long plane = first / shared * (IH * IW);
 #if STORAGE == 16
-    real kept[IH * IW + 2 * ROOM];
-    for (int i = 0; i < IH * IW + 2 * ROOM; i++) kept[i] = 0;
-    const real *lines = kept + ROOM;
+    // two planes: what is stored now is read in other steps than it was stored in, for which a processor waits
+    real kept[2][IH * IW + 2 * ROOM];
+    for (int i = 0; i < IH * IW + 2 * ROOM; i++) kept[0][i] = kept[1][i] = 0;
+    int now = 0;
+    if (first < last) convert_plane(kept[0] + ROOM, OPEN(x) + plane);
 #endif
     for (long t = first; t < last; t++) {
         global const stored *from = OPEN(x) + plane, *filter = OPEN(w) + (long)channel * TAPS;
 #if STORAGE == 16
-        if (t == first || left == shared) convert_plane(kept + ROOM, from);
+        if (left == 1 && t + 1 < last) convert_plane(kept[now ^ 1] + ROOM, from + IH * IW);
+        const real *lines = kept[now] + ROOM;
 #else
         global const stored *lines = from;
 #endif
@@ -175,6 +178,9 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
         if (--left == 0) {
             left = shared;
             plane += IH * IW;
+#if STORAGE == 16
+            now ^= 1;
+#endif
         }
         if (++channel == channels) channel = 0;
     }

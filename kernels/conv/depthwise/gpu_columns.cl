@@ -79,10 +79,10 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 #endif
 
 // Functions that read COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane, and that
-// make numbers of what was read. With `quads`, `column` - AHEAD is a multiple of four. What is read stays in slots
-// (common/raw.cl): in 16 bits two of each vector, otherwise one for each element. All numbers of turns are constants
-// in the functions themselves: compilers unroll their loops before they know where they are called, and otherwise keep
-// `line` in memory.
+// make numbers of what was read. With `quads`, `column` - AHEAD is a multiple of four. What is read stays as memory has
+// it (common/raw.cl): in 16 bits two registers for a vector, otherwise one for each element. All numbers of turns are
+// constants in the functions themselves: compilers unroll their loops before they know where they are called, and
+// otherwise keep `line` in memory.
 #if MAKES == 3
 #define SKIP_LINE  // a condition for each load: the loop over items has registers enough, and waits less
 #else
@@ -94,8 +94,8 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 #define WANTED(block, COUNT, AHEAD) (min(4 * (block) - (AHEAD) + 4, COUNT) - max(4 * (block) - (AHEAD), 0))
 #define HAS_VECTOR(block, COUNT, AHEAD) (WANTED(block, COUNT, AHEAD) > 1)
 #if STORAGE == 16
-// The slots of a line. A block of which one element is wanted has it in its first slot.
-#define SLOTS(COUNT, AHEAD) (COUNT > 2 * BLOCKS(COUNT, AHEAD) ? COUNT : 2 * BLOCKS(COUNT, AHEAD))
+// The registers of a line. A block of which one element is wanted has it in its first one.
+#define RAWS(COUNT, AHEAD) (COUNT > 2 * BLOCKS(COUNT, AHEAD) ? COUNT : 2 * BLOCKS(COUNT, AHEAD))
 #define TAKE_VECTOR(COUNT)    \
     line[2 * block] = quad.x; \
     line[2 * block + 1] = quad.y;
@@ -105,7 +105,7 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
      : HAS_VECTOR(((e) + (AHEAD)) / 4, COUNT, AHEAD) ? REAL_IN(line[((e) + (AHEAD)) / 2], (e) + (AHEAD)) \
                                                      : REAL_OF(line[((e) + (AHEAD)) / 4 * 2]))
 #else
-#define SLOTS(COUNT, AHEAD) COUNT
+#define RAWS(COUNT, AHEAD) COUNT
 #define TAKE(place, COUNT, value) \
     if (first + (place) >= 0 && first + (place) < COUNT) line[first + (place)] = (value);
 #define TAKE_VECTOR(COUNT) \
@@ -129,10 +129,10 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 #define TRY_VECTOR(COUNT, AHEAD)
 #endif
 #define READER(READ, NUMBERS, COUNT, AHEAD)                                                             \
-    void READ(slot *line, global const stored *plane, const int row, const int height, const int column, \
+    void READ(raw *line, global const stored *plane, const int row, const int height, const int column, \
               const int width, const bool quads) {                                                      \
         UNROLLED(UNROLL)                                                                                \
-        for (int e = 0; e < SLOTS(COUNT, AHEAD); e++) line[e] = 0;                                      \
+        for (int e = 0; e < RAWS(COUNT, AHEAD); e++) line[e] = 0;                                      \
         const bool there = (uint)row < (uint)height;                                                    \
         SKIP_LINE                                                                                       \
         global const stored *from = plane + (there ? (long)row * width : 0);                            \
@@ -147,7 +147,7 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
             }                                                                                           \
         }                                                                                               \
     }                                                                                                   \
-    void NUMBERS(real *numbers, const slot *line, const bool quads) {                                   \
+    void NUMBERS(real *numbers, const raw *line, const bool quads) {                                   \
         UNROLLED(UNROLL)                                                                                \
         for (int e = 0; e < COUNT; e++) numbers[e] = NUMBER_AT(e, COUNT, AHEAD);                        \
     }
@@ -156,7 +156,7 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 #else
 #define LINE_AHEAD LEAD
 #endif
-#define LINE_SLOTS SLOTS(SPAN, LINE_AHEAD)
+#define LINE_RAWS RAWS(SPAN, LINE_AHEAD)
 READER(read_line, line_numbers, SPAN, LINE_AHEAD)
 #if MAKES == 3
 READER(read_gradients, gradient_numbers, COLS, 0)
@@ -189,7 +189,7 @@ READER(read_gradients, gradient_numbers, COLS, 0)
 // The sums of one plane's products, over all taps.
 void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, const int h, const int column,
                const int ih, const int iw, const bool quads) {
-    slot lines[LINES][LINE_SLOTS];
+    raw lines[LINES][LINE_RAWS];
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r * DH, ih, column, iw, quads);
     UNROLLED(UNROLL)
@@ -272,7 +272,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_pha
         UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const int u = p / SH + FIRST_H + r;
-            slot held[LINE_SLOTS];
+            raw held[LINE_RAWS];
             real line[SPAN];
             read_line(held, plane, u, oh, q / SW + FIRST_W, ow, false);
             line_numbers(line, held, false);
@@ -302,7 +302,7 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
                   const Grid grid, const bool quads) {
     SIZES
     const int h = u * SH + grid.begin_h;
-    slot found[R][SLOTS(COLS, 0)];
+    raw found[R][RAWS(COLS, 0)];
     real gradient[R][COLS];
     UNROLLED(R)
     for (int k = 0; k < R; k++) read_gradients(found[k], grads, u + k * DH, oh, v, ow, quads);
@@ -310,7 +310,7 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
     for (int k = 0; k < R; k++) gradient_numbers(gradient[k], found[k], quads);
     UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
-        slot held[LINE_SLOTS];
+        raw held[LINE_RAWS];
         real line[SPAN];
         read_line(held, plane, h + r * DH, ih, v * SW + grid.begin_w, iw, quads);
         line_numbers(line, held, quads);
