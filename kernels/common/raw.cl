@@ -3,8 +3,8 @@
 // raw              a register for one element, or for two neighbours of 16 bits. It has 32 bits: compilers put two
 //                  numbers of 16 bits into one register, or take neighbours apart, where a branch ends or registers
 //                  are few, and wait for their loads there
-// REAL_OF(bits)    the number of one element; RAW_OF(value) is the other way round. Bits must have been set: compilers
-//                  take that for granted of what is handed to a function
+// REAL_OF(bits)    the number of one element. Bits must have been set: compilers take that for granted of what is
+//                  handed to a function
 // REAL_IN(bits, i) of two neighbours, the first one's if i is even, else the second one's
 // raw_quad         four neighbours: two registers (16 bits) or four
 #if STORAGE == 16
@@ -14,9 +14,7 @@ SMALL_NUMBERS()
 typedef uint raw;
 typedef uint2 raw_quad;
 #define LOAD_RAW(p, i) ((raw)((global const ushort *)(p))[i])
-#define STORE_RAW(p, i, bits) (((global ushort *)(p))[i] = (bits))
 #define REAL_OF(bits) widen(bits)
-#define RAW_OF(value) narrow(value)
 #ifdef BRAIN
 #define REAL_IN(bits, i) as_float((i) % 2 ? (bits)&0xffff0000u : (bits) << 16)
 #elif defined(PTX)
@@ -33,9 +31,7 @@ typedef float raw;
 typedef float4 raw_quad;
 #endif
 #define LOAD_RAW(p, i) (((global const raw *)(p))[i])
-#define STORE_RAW(p, i, bits) ((p)[i] = (bits))
 #define REAL_OF(bits) (bits)
-#define RAW_OF(value) (value)
 #endif
 
 #if defined(VL) && VL == 4

@@ -100,7 +100,8 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
 }
 #endif
 #else
-#include "common/raw.cl"
+#include "common/divide.cl"
+#include "pointwise/quads.cl"
 
 #ifndef GROUP
 #define GROUP 128
@@ -165,23 +166,39 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
 #define SHARE_OF(i) ((i) == chosen ? gradient : 0)
 #elif OPERATOR == 1
     const real share = gradient / (real)divisor;
-#else
-    const real share = gradient;
-#endif
-#ifndef SHARE_OF
 #define SHARE_OF(i) share
+#else
+#define SHARE_OF(i) gradient
 #endif
     if (number >= planes) return;
-#if OPERATOR != 0
-    if (!accumulate) {
-        const raw bits = RAW_OF(share);
-        for (int i = lane; i < pixels; i += LANES) STORE_RAW(dxs, i, bits);
-        return;
-    }
-#endif
     for (int i = lane; i < pixels; i += LANES) {
         const real share_here = SHARE_OF(i);
         STORE(dxs, i, accumulate ? share_here + LOAD(dxs, i) : share_here);
     }
 }
+#if OPERATOR != 0
+// dx where all elements of a plane get the same: a work-item makes four neighbours, of one plane or more.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_spread(
+    CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const uint planes,
+    const uint pixels, const long divisor, const ulong by_pixels) {
+    const uint total = planes * pixels, element = get_global_id(0) * 4;
+    if (element >= total) return;
+    global const stored *dys = OPEN(dy);
+    const uint plane = quotient(element, by_pixels);
+    real shares[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const bool next = element + e >= (plane + 1) * pixels;
+        const real gradient = LOAD(dys, next ? quotient(min(element + e, total - 1), by_pixels) : plane);
+        shares[e] = OPERATOR == 1 ? gradient / (real)divisor : gradient;
+    }
+    global stored *dxs = OPEN(dx);
+    if (!accumulate && element + 4 <= total && QUAD_ALIGNED_stored(dxs)) {
+        WRITE_QUAD_stored(dxs + element, shares)
+        return;
+    }
+    for (int e = 0; e < 4; e++)
+        if (element + e < total) STORE(dxs, element + e, accumulate ? shares[e] + LOAD(dxs, element + e) : shares[e]);
+}
+#endif
 #endif

@@ -11,6 +11,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.pooling.arguments import ends, operator_macros
 from clgraft.core.operators.pooling.elements import bind
 from clgraft.core.operators.pooling.problem import NORMS, PoolProblem
+from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches
 from clgraft.core.problem import ceil_div
@@ -54,6 +55,13 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         groups = ceil_div(planes, GROUP // lanes)
         if planner.device.max_work_group_size < GROUP or max(pixels, groups * GROUP) > LARGEST:
             raise Declined(f"needs work-groups of {GROUP}, and counts planes and pixels in 32 bits")
+        total = planes * pixels
+        if problem.direction == "backward" and problem.operator != "max" and 0 < total <= LARGEST - 4 * GROUP:
+            kernel = planner.kernel("pooling/whole.cl", "pool_whole_spread", {**macros, "GROUP": GROUP}, problem.dtype)
+            arguments += [Constant(np.uint32(planes)), Constant(np.uint32(pixels)), Constant(np.int64(divisor))]
+            arguments.append(divisor_argument(pixels))
+            groups = ceil_div(total, 4 * GROUP)
+            return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), (output,)),))
         name = f"pool_whole_group_{problem.direction}"
         kernel = planner.kernel("pooling/whole.cl", name, {**macros, "GROUP": GROUP, "LANES": lanes}, problem.dtype)
         arguments += [Constant(np.int64(size)) for size in (planes, pixels, divisor)]
