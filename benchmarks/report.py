@@ -319,7 +319,7 @@ def types(runs: Sequence[Run]) -> list[str]:
         found.setdefault(dtype, {}).setdefault(name, []).append(row.ratio)
     names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
     ratios = ([by_name[name] for name in names] for by_name in found.values())
-    cells = ([f"{geometric_mean(own):.2f} ({min(own):.2f})" for own in each] for each in ratios)
+    cells = ([f"{geometric_mean(own):.2f}, {min(own):.2f}" for own in each] for each in ratios)
     return table(["type", *names], ([dtype, *own] for dtype, own in zip(found, cells)))
 
 
