@@ -34,8 +34,8 @@ def test_prefetch_is_for_compilers_that_are_known_to_take_it(platform, left_out,
     def seen(cl_context, cl_device, source, options):
         raise Seen(source)
 
+    context = core.Context.on(None)  # builds what finds out what the device can do
     monkeypatch.setattr(program_cache, "build", seen)
-    context = core.Context.on(None)
     context.toolchain = toolchains.serving(platform, "OpenCL 3.0")(context.cl_device)
     with pytest.raises(Seen) as found:
         _ = context.kernel("pooling/planes.cl", "pool", {"TEST": 1}).built
