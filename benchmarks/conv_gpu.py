@@ -156,13 +156,13 @@ def main() -> int:
     parser.add_argument("--tiles", metavar="FILE", help="time every tile and split, and keep their times")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
     options = parser.parse_args()
+    sets = {name: convolutions(name) for name in options.sets}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == TF32
     torch.backends.cudnn.benchmark = True
     context, dtype = core.context("gpu"), getattr(torch, options.dtype)
     used = precision() if options.dtype == "float32" else options.dtype
     print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours ({used}), error ours / cuDNN")
     results, rows, ratios = [], [], {direction: [] for direction in DIRECTIONS}
-    sets = {name: convolutions(name) for name in options.sets}
     for name in announced(options.sets):
         for label, text in sets[name].items():
             if options.only not in label:
