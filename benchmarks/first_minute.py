@@ -4,6 +4,7 @@ Every row is a new process, first with empty caches, then again with the caches 
 
 net NAME       a net of MXNet's model zoo, swapped, one image; `--training` runs a training step
 operators      single operators in the core, each in a process of its own
+model FILE     `clgraft run FILE`, from the start of the process to its end; with `--weights` where they are a file
 shapes [N]     N random shapes of several operators (default: 400): programs, plans and memory that are kept
 breakdown NAME every program that the net's first run builds, the longest first
 
@@ -92,6 +93,19 @@ def run_operator(text: str) -> dict[str, Any]:
     return measured(lambda: lone_run.bind(problem)())
 
 
+def run_model(file: str, weights: str | None) -> dict[str, Any]:
+    """Run the command on a model; return the seconds since this process began."""
+    from clgraft.core.runtime import building
+    from clgraft.plugins.command_line.main import main
+
+    if main(["run", file, *(["--weights", weights] if weights else [])]):
+        raise SystemExit(1)
+    with open("/proc/self/stat") as stat:
+        began = int(stat.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    return {"programs": building.built[0], "seconds": seconds, "cpu": time.process_time()}
+
+
 def run_shapes(count: int) -> dict[str, Any]:
     """Plan and run random shapes; return also what is kept, and the growth of the process's memory in MiB."""
     import numpy as np
@@ -155,8 +169,9 @@ def run_breakdown(name: str, training: bool) -> dict[str, Any]:
 def main() -> int:
     """Print the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("net", "operators", "shapes", "breakdown"))
-    parser.add_argument("name", nargs="?", default="", help="of Gluon's model zoo, or the number of shapes")
+    parser.add_argument("what", choices=("net", "operators", "model", "shapes", "breakdown"))
+    parser.add_argument("name", nargs="?", default="", help="of Gluon's model zoo, a file, or the number of shapes")
+    parser.add_argument("--weights", metavar="FILE", help="of a model: a .caffemodel or .params")
     parser.add_argument("--training", action="store_true", help="a training step instead of inference")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--once", metavar="TEXT", help=argparse.SUPPRESS)
@@ -167,6 +182,7 @@ def main() -> int:
             "net": lambda: run_net(name, options.training),
             "breakdown": lambda: run_breakdown(name, options.training),
             "operators": lambda: run_operator(options.once),
+            "model": lambda: run_model(name, options.weights),
             "shapes": lambda: run_shapes(int(name)),
         }
         print(json.dumps(runs[options.what]()))

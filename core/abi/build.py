@@ -31,6 +31,7 @@ SOURCES = (
     "overlap.c",
     "plan.c",
     "run.c",
+    "session.c",
     "transfer.c",
     "turns.c",
     "verbose.c",

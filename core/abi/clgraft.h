@@ -3,6 +3,7 @@
  * A problem is one line of text ("conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1").
  * A plan is a problem prepared for a device: made once, run many times.
  * A graph is many problems with named values between them; its plan runs all of them as one call.
+ * A session is a model of ONNX, Caffe or MXNet, loaded from its files.
  * Every function returns a status; clg_last_error() tells the calling thread what went wrong.
  * Handles are checked on every call: NULL, destroyed and foreign handles are refused, never followed.
  * All functions may be called from any thread. */
@@ -23,8 +24,9 @@ extern "C" {
 /*cdef-begin*/
 typedef struct clg_context_s *clg_context;
 typedef struct clg_plan_s *clg_plan;
-typedef struct clg_array_s *clg_array; /* memory of a context's device */
-typedef struct clg_event_s *clg_event; /* a run that was started */
+typedef struct clg_array_s *clg_array;     /* memory of a context's device */
+typedef struct clg_event_s *clg_event;     /* a run that was started */
+typedef struct clg_session_s *clg_session; /* a model of ONNX, Caffe or MXNet */
 
 typedef int32_t clg_status;
 enum {
@@ -37,10 +39,13 @@ enum {
     CLG_OPENCL_ERROR = 6, /* the driver refused; the message holds its code */
     CLG_OUT_OF_MEMORY = 7,
     CLG_PLANNER_ERROR = 8, /* the planner could not be started or failed */
-    CLG_FORKED = 9         /* OpenCL was used before fork(); this child cannot */
+    CLG_FORKED = 9,        /* OpenCL was used before fork(); this child cannot */
+    CLG_INVALID_MODEL = 10 /* a model's files cannot be read, do not fit, or have operators that clgraft does not run */
 };
 
 enum { CLG_FLOAT32 = 1, CLG_FLOAT16 = 2, CLG_FLOAT64 = 3, CLG_INT32 = 4, CLG_UINT8 = 5, CLG_BFLOAT16 = 6 };
+/* Of models alone. CLG_BOOL is a byte that is 0 or 1. */
+enum { CLG_INT64 = 7, CLG_INT16 = 8, CLG_INT8 = 9, CLG_UINT64 = 10, CLG_UINT32 = 11, CLG_UINT16 = 12, CLG_BOOL = 13 };
 enum { CLG_IN = 1, CLG_OUT = 2, CLG_INOUT = 3 };
 enum { CLG_HOST = 1, CLG_DEVICE = 2, CLG_ARRAY = 3 };         /* what a buffer's handle is */
 enum { CLG_OVERWRITE = 0, CLG_ACCUMULATE = 1, CLG_SKIP = 2 }; /* how an output is written */
@@ -160,6 +165,58 @@ clg_status clg_plan_start(clg_plan plan, const clg_buffer *buffers, uint32_t buf
 clg_status clg_event_wait(clg_event event);
 clg_status clg_event_done(clg_event event, uint32_t *done);
 clg_status clg_event_destroy(clg_event event);
+
+/* How a model is loaded. Set size to sizeof(clg_session_options); the rest may be 0. */
+typedef struct clg_session_options {
+    uint32_t size;
+    uint32_t reserved;
+    const char *device;    /* as clg_context_create takes it */
+    const char *precision; /* "float32", "float16", "bfloat16" or "float64" (docs/models.md); NULL: the model's */
+} clg_session_options;
+
+/* An input or output of a model. Set size to sizeof(clg_port). */
+typedef struct clg_port {
+    uint32_t size;
+    uint32_t dtype;
+    uint32_t ndim;
+    uint32_t any;      /* 1: the model does not say how many dimensions it has, and ndim is 0 */
+    uint64_t shape[8]; /* 0: any size */
+    uint64_t usual[8]; /* the shape with the sizes of the file where others are possible; 0: it says none */
+    const char *name;  /* valid until the session is destroyed */
+} clg_port;
+
+/* An array of a session's run in host memory, row by row without gaps. Set size to sizeof(clg_tensor). */
+typedef struct clg_tensor {
+    uint32_t size;
+    uint32_t dtype;
+    uint32_t ndim;
+    uint32_t reserved;
+    uint64_t shape[8];
+    void *data;
+    uint64_t bytes; /* that may be used at data */
+} clg_tensor;
+
+/* Loads a model: path is an .onnx, a net's .prototxt or a symbol's .json; weights the .caffemodel or the .params, or
+ * NULL. The same model has the same bits as from clgraft.load in Python. Sessions belong to no context. */
+clg_status clg_session_create(const char *path, const char *weights, const clg_session_options *options,
+                              clg_session *session);
+clg_status clg_session_destroy(clg_session session);
+
+/* The inputs and outputs in the order in which runs take them. */
+clg_status clg_session_counts(clg_session session, uint32_t *inputs, uint32_t *outputs);
+clg_status clg_session_input(clg_session session, uint32_t index, clg_port *port);
+clg_status clg_session_output(clg_session session, uint32_t index, clg_port *port);
+
+/* Finds what a run on inputs of these types and shapes returns, without a run: sets dtype, ndim, shape and bytes of the
+ * outputs. Refused where shapes depend on the elements of inputs. */
+clg_status clg_session_shapes(clg_session session, const clg_tensor *inputs, uint32_t input_count, clg_tensor *outputs,
+                              uint32_t output_count);
+
+/* Runs the model on inputs of any shapes that it allows; new shapes are planned on their first use. Sets dtype, ndim and
+ * shape of the outputs and writes their elements to data. Where data is NULL none are written. If bytes is too little
+ * it is set to what is needed, and the call returns CLG_BUFFER_TOO_SMALL. */
+clg_status clg_session_run(clg_session session, const clg_tensor *inputs, uint32_t input_count, clg_tensor *outputs,
+                           uint32_t output_count);
 
 /* For libraries that are built on this one: calls the function answer(bytes) of a Python module, named in full, and
  * passes the bytes that it returns to receive, once, before clg_ask returns. They are valid only during that call. */

@@ -45,7 +45,7 @@ static uint32_t find(const void *handle, uint32_t kind) {
 }
 
 static clg_status refuse(const void *handle, uint32_t kind) {
-    static const char *const names[] = {"", "clg_context", "clg_plan", "clg_array", "clg_event"};
+    static const char *const names[] = {"", "clg_context", "clg_plan", "clg_array", "clg_event", "clg_session"};
     return clg_fail(
         CLG_INVALID_HANDLE, "[runtime] got handle %p, expected a live %s of this library", handle, names[kind]);
 }

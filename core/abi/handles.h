@@ -6,7 +6,7 @@
 
 #include "clgraft.h"
 
-enum { CLG_KIND_CONTEXT = 1, CLG_KIND_PLAN = 2, CLG_KIND_ARRAY = 3, CLG_KIND_EVENT = 4 };
+enum { CLG_KIND_CONTEXT = 1, CLG_KIND_PLAN = 2, CLG_KIND_ARRAY = 3, CLG_KIND_EVENT = 4, CLG_KIND_SESSION = 5 };
 typedef void (*clg_free_fn)(void *object);
 void *clg_handle_new(uint32_t kind, void *object, clg_free_fn release);
 void *clg_handle_acquire(const void *handle, uint32_t kind); /* NULL, with a message, if this library did not make it */

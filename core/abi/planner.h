@@ -4,6 +4,8 @@
 
 #include "clgraft.h"
 
+#define CLG_SESSIONS "clgraft.plugins.models.c_sessions"
+
 /*cdef-begin*/
 /* How a device reaches host memory. */
 enum { CLG_RAW_POINTER = 1, CLG_USE_HOST_PTR = 2, CLG_STAGED = 3 };
@@ -66,6 +68,22 @@ typedef struct clg_counters {
     uint64_t bytes_to_device, bytes_to_host, buffers_created, buffers_reused, launches;
 } clg_counters;
 clg_status clg_context_counters(clg_context context, clg_counters *counters);
+
+/* What session.c asks CLG_SESSIONS, a module, by clg_ask: the bytes of this struct. Pointers are the caller's. */
+enum { CLG_ASK_CREATE = 1, CLG_ASK_SHAPES = 2, CLG_ASK_RUN = 3, CLG_ASK_DESTROY = 4 };
+typedef struct clg_session_question {
+    uint32_t what, input_count, output_count, reserved;
+    uint64_t number; /* of the session */
+    const char *path, *weights, *device, *precision;
+    const clg_tensor *inputs;
+    clg_tensor *outputs;
+} clg_session_question;
+/* How the answer to CLG_ASK_CREATE begins. A clg_port for each input and output follows, then their names, each with a
+ * final zero. Other answers are in the outputs. */
+typedef struct clg_session_ports {
+    uint64_t number;
+    uint32_t input_count, output_count;
+} clg_session_ports;
 /*cdef-end*/
 
 /* Answered by Python (cffi extern "Python"). */

@@ -164,6 +164,10 @@ class Session(ABC):
     def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
         """Return what the compiled graph for some shapes needs, with its problems after the passes."""
 
+    @abstractmethod
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the outputs for some shapes of the inputs; nothing runs."""
+
     def shapes(self, given: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
         """Return the shapes of all inputs, from the model and from the given ones."""
         own = dict(given or {})
@@ -326,6 +330,10 @@ class NetSession(Session):
         self.graph(shapes)
         program = self._program(self.shapes(shapes))
         return self._compiled(program, self._names(program, tuple(port.name for port in self.outputs))).report()
+
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+        lowered = self._program(self.shapes(shapes)).lowered
+        return {port.name: tuple(self._value(lowered, port.name).shape) for port in self.outputs}
 
     def _accepted(self, port: Port, array: np.ndarray) -> np.ndarray:
         return carried(self.kind, f"input {port.name!r}", array, port.dtype)

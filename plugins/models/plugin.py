@@ -15,6 +15,7 @@ class ModelsPlugin(Plugin):
     examples = (
         "clgraft run model.onnx --input x=image.npy --profile",
         "clgraft run model-symbol.json --shape data=1,3,224,224",
+        "clgraft run deploy.prototxt --weights net.caffemodel --image cat.ppm --labels labels.txt",
         "clgraft export model-symbol.json --shape data=1,3,224,224 -o model.onnx",
         "clgraft export deploy.prototxt --weights net.caffemodel -o net.onnx",
     )

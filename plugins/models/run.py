@@ -17,6 +17,7 @@ from clgraft.core.errors import hint
 from clgraft.core.files import FileError, expect_file, read_file
 from clgraft.core.model import PRECISIONS, samples
 from clgraft.plugins.command_line import arguments, terminal
+from clgraft.plugins.models import classes, images
 from clgraft.plugins.models.loading import KINDS, load
 from clgraft.plugins.plugin import PluginError
 
@@ -30,8 +31,8 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a model on your device",
-        description="Run a model of ONNX, MXNet or Caffe on arrays, or on random numbers where an input is not given, "
-        "and print what comes out. MXNet and Caffe are not needed.",
+        description="Run a model of ONNX, MXNet or Caffe on arrays or images, or on random numbers where an input is "
+        "not given, and print what comes out. MXNet and Caffe are not needed, images need pillow.",
     )
     parser.add_argument("model", type=Path, help=KINDS)
     weights = "the .caffemodel of a net, or the .params of a symbol; by default those next to it"
@@ -44,6 +45,8 @@ def add_command(commands: Any) -> None:
         metavar="NAME=FILE",
         help="an input, from a file of numpy.save",
     )
+    images.add_arguments(parser)
+    classes.add_arguments(parser)
     parser.add_argument(
         "--output", type=arguments.new_file, metavar="FILE", help="write the outputs, as numpy.savez does"
     )
@@ -67,12 +70,24 @@ def run(options: argparse.Namespace) -> int:
     if options.weights is not None:
         expect_file(options.weights, "run", "the parameters of the model: a .caffemodel or .params", streams=True)
     given = {name: _array(file) for name, file in options.input}
+    pictures = [images.read(file) for file in options.image]
+    labels = None if options.labels is None else classes.read_labels(options.labels)
     session = load(options.model, options.weights, options.device, options.precision)
-    shapes = _shapes([port.name for port in session.inputs], dict(options.shape), given)
+    names = [port.name for port in session.inputs]
+    _shapes(names, dict(options.shape), given)
+    if pictures:
+        made, words = images.inputs(session, pictures, given, dict(options.shape), options)
+        given.update(made)
+        print(f"{', '.join(made)}: {', '.join(map(str, options.image))}: {words}")
+    shapes = _shapes(names, dict(options.shape), given)
     arrays = {**samples.inputs(session, shapes), **given}
     results = session.run(arrays)
     for name, array in results.items():
         print(f"{name}: {array.dtype.name} {list(array.shape)}{_extent(array)}")
+    asked = options.top is not None or labels is not None
+    if asked or pictures:
+        items = [file.name for file in options.image]
+        classes.print_best(results, items, options.top or classes.TOP, labels, asked)
     if options.profile:
         _profile(session, arrays, shapes)
     if options.output is not None:

@@ -25,6 +25,8 @@ from clgraft.plugins.onnx.lowering import PARAMETER, Asked, IndexCheck, ModelBui
 from clgraft.plugins.onnx.training import OnnxNet, with_initializers, write_model
 from clgraft.plugins.onnx.values import OnnxValue, known
 
+DEPENDS = "[onnx] got a model whose shapes depend on its inputs' elements, expected one graph"
+
 
 @dataclass
 class ModelProgram:
@@ -202,9 +204,9 @@ class Session(ModelSession):
         OnnxError
             If a shape is missing, or the graph depends on the elements of the inputs.
         """
-        program = self._program(self.shapes(shapes))
-        if program.asked is not None or program.graph is None:
-            raise OnnxError("[onnx] got a model whose shapes depend on its inputs' elements, expected one graph")
+        program = self._whole(shapes)
+        if program.graph is None:
+            raise OnnxError(DEPENDS)
         return program.graph
 
     def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
@@ -217,6 +219,22 @@ class Session(ModelSession):
         """
         self.graph(shapes)
         return self._compiled(self._program(self.shapes(shapes))).report()
+
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the outputs for some shapes of the inputs; nothing runs.
+
+        Raises
+        ------
+        OnnxError
+            If a shape is missing, or shapes depend on the elements of the inputs.
+        """
+        return {name: value.shape for name, value in zip(self._names(), self._whole(shapes).outputs)}
+
+    def _whole(self, shapes: Mapping[str, Sequence[int]] | None) -> ModelProgram:
+        program = self._program(self.shapes(shapes))
+        if program.asked is not None:
+            raise OnnxError(DEPENDS)
+        return program
 
     def _computed(self, given: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
         program = self._program({name: array.shape for name, array in given.items()}, names)

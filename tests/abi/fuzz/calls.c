@@ -45,13 +45,14 @@ static void keep(void *handle) {
         clg_plan_destroy(before);
         clg_event_destroy(before);
         clg_array_destroy(before);
+        clg_session_destroy(before);
         clg_context_destroy(before);
     }
 }
 
 /* Every failure has words; a success may. */
 static void judge(clg_status status) {
-    if (status < CLG_OK || status > CLG_FORKED) abort();
+    if (status < CLG_OK || status > CLG_INVALID_MODEL) abort();
     if (status != CLG_OK && !*clg_last_error()) abort();
 }
 
@@ -293,6 +294,38 @@ static void question(input *in) {
     if (one.times != (status == CLG_OK)) abort();
 }
 
+/* A session whose inputs and outputs `clg_py_ask` makes up; it writes to no output. */
+static void session(input *in) {
+    clg_session_options options = {.size = byte(in) < 200 ? sizeof options : byte(in)};
+    char path[2] = {(char)byte(in), 0};
+    clg_session made = NULL;
+    judge(clg_session_create(byte(in) < 240 ? path : NULL, byte(in) < 128 ? path : NULL,
+                             byte(in) < 128 ? &options : NULL, byte(in) < 240 ? &made : NULL));
+    keep(made);
+    clg_session one = byte(in) < 128 && made ? made : pick(in);
+    clg_port port = {.size = byte(in) < 200 ? sizeof port : byte(in)};
+    uint32_t input_count = 0, output_count = 0;
+    judge(clg_session_counts(one, byte(in) < 240 ? &input_count : NULL, byte(in) < 240 ? &output_count : NULL));
+    judge(clg_session_input(one, (uint32_t)number(in), byte(in) < 240 ? &port : NULL));
+    judge(clg_session_output(one, (uint32_t)number(in), byte(in) < 240 ? &port : NULL));
+    clg_tensor tensors[4];
+    memset(tensors, 0, sizeof tensors);
+    for (int i = 0; i < 4; i++) {
+        clg_tensor *t = &tensors[i];
+        t->size = byte(in) < 230 ? sizeof *t : byte(in);
+        t->dtype = byte(in) % 16;
+        t->ndim = byte(in) < 230 ? byte(in) % 9 : byte(in);
+        for (int axis = 0; axis < 8; axis++) t->shape[axis] = number(in);
+        t->data = byte(in) < 200 ? tensors : NULL;
+        t->bytes = number(in);
+    }
+    uint32_t given = byte(in) < 200 ? input_count : byte(in) % 3, wanted = byte(in) < 200 ? output_count : byte(in) % 3;
+    clg_status (*call)(clg_session, const clg_tensor *, uint32_t, clg_tensor *, uint32_t) =
+        byte(in) < 128 ? clg_session_run : clg_session_shapes;
+    judge(call(one, byte(in) < 240 ? tensors : NULL, given, byte(in) < 240 ? tensors + 2 : NULL, wanted));
+    if (byte(in) < 64) judge(clg_session_destroy(pick(in)));
+}
+
 void calls_play(input *in) {
     while (in->left) {
         clg_context context = NULL;
@@ -322,8 +355,10 @@ void calls_play(input *in) {
             events(in);
         } else if (what == 11 && chosen < 128) {
             graph(in);
-        } else if (what == 11) {
+        } else if (what == 11 && chosen < 192) {
             question(in);
+        } else if (what == 11) {
+            session(in);
         } else {
             run(in, what < 14);
         }
@@ -350,7 +385,31 @@ clg_status clg_py_graph_create(clg_context context, const char *text, const clg_
     return clg_py_plan_create(context, text, plan);
 }
 
+/* Up to two inputs and an output. */
+static clg_status answer_session(const clg_session_question *question, clg_receive receive, void *with) {
+    struct {
+        clg_session_ports head;
+        clg_port ports[3];
+        char names[8];
+    } answer = {.head = {.number = 7, .output_count = 1}, .names = "a\0bc\0d"};
+    if (question->what != CLG_ASK_CREATE) {
+        receive(with, "", 0);
+        return CLG_OK;
+    }
+    if (question->path[0] == 'x') {
+        clg_set_error("[session] got x");
+        return CLG_INVALID_MODEL;
+    }
+    if (question->path[0] == 'y') return CLG_OK; /* a planner that could not be started */
+    answer.head.input_count = (unsigned char)question->path[0] % 3;
+    const uint32_t count = answer.head.input_count + 1;
+    memmove((char *)answer.ports + count * sizeof *answer.ports, answer.names, sizeof answer.names);
+    receive(with, &answer, sizeof answer.head + count * sizeof *answer.ports + sizeof answer.names);
+    return CLG_OK;
+}
+
 clg_status clg_py_ask(const char *module, const void *question, uint64_t bytes, clg_receive receive, void *with) {
+    if (!strcmp(module, CLG_SESSIONS)) return answer_session(question, receive, with);
     if (module[0] == 'x') { /* an answer that fails */
         clg_set_error("[asked] got x");
         return CLG_INVALID_PROBLEM;
