@@ -56,7 +56,8 @@ def read_net(source: Source) -> Any:
     if len(data) > LARGEST_TEXT:
         raise ModelError(f"[caffe] got {name} of {len(data)} bytes, expected at most {LARGEST_TEXT}")
     try:
-        net = schema.parse("NetParameter", upgrade(data.decode()).text)
+        upgraded = upgrade(data.decode())
+        net = schema.parse("NetParameter", upgraded.document or upgraded.text)
     except ClgraftError:
         raise
     except (*FAULTS, UnicodeDecodeError) as error:

@@ -109,11 +109,15 @@ _PARAM_PARTS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "l
 
 
 class Upgraded(NamedTuple):
-    """A net in the present form, what was done as lines for the report, and where its layers stood before."""
+    """A net in the present form, what was done as lines for the report, and where its layers stood before.
+
+    `document` is the tree of the text where it had that form already.
+    """
 
     text: str
     notes: list[str]
     lines: list[int]
+    document: Document | None = None
 
 
 def upgrade(text: str) -> Upgraded:
@@ -127,7 +131,8 @@ def upgrade(text: str) -> Upgraded:
     document = Document(text)
     old = document.root.all("layers")
     if not old:
-        return Upgraded(text, [], [document.place(layer.start)[0] for layer in document.root.messages("layer")])
+        lines = [document.place(layer.start)[0] for layer in document.root.messages("layer")]
+        return Upgraded(text, [], lines, document)
     check(document, schema.descriptor("NetParameter"))
     _expect_upgradable(document, old)
     flat, oldest, dropped = _unwrap(document)

@@ -212,9 +212,9 @@ clg_status clg_session_output(clg_session session, uint32_t index, clg_port *por
 clg_status clg_session_shapes(clg_session session, const clg_tensor *inputs, uint32_t input_count, clg_tensor *outputs,
                               uint32_t output_count);
 
-/* Runs the model on inputs of any shapes that it allows; new shapes are planned on their first use. Sets dtype, ndim and
- * shape of the outputs and writes their elements to data. Where data is NULL none are written. If bytes is too little
- * it is set to what is needed, and the call returns CLG_BUFFER_TOO_SMALL. */
+/* Runs the model on inputs of any shapes that it allows; new shapes are planned on their first use. Sets dtype, ndim
+ * and shape of the outputs and writes their elements to data. Where data is NULL none are written. If bytes is too
+ * little it is set to what is needed, and the call returns CLG_BUFFER_TOO_SMALL. */
 clg_status clg_session_run(clg_session session, const clg_tensor *inputs, uint32_t input_count, clg_tensor *outputs,
                            uint32_t output_count);
 

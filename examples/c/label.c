@@ -4,8 +4,8 @@
  *     cc label.c -Ibuild -Lbuild -Wl,-rpath,$PWD/build -lclgraft -o label
  *     ./label deploy.prototxt net.caffemodel cat.ppm labels.txt
  *
- * It compiles as C++ too. Weights may be "" where a model has them or finds them. Nets of Caffe take blue, green and red
- * from 0 to 255 without their means; other models take red, green and blue from 0 to 1, without means, by deviations. */
+ * It compiles as C++ too. Weights may be "" where a model has them or finds them. Nets of Caffe take blue, green and
+ * red from 0 to 255 without their means; other models red, green and blue from 0 to 1, without means, by deviations. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clgraft.caffe_layers.library import build
 from clgraft.caffe_layers.prototxt import Document, Edits, Scalar, quote
 from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.swap import is_solver, net_of
@@ -66,6 +65,8 @@ def for_cpu(binary: str, arguments: Sequence[str]) -> tuple[list[str], str]:
 
 def types_of_ours(arguments: Sequence[str]) -> str:
     """Return a hint at a net with clgraft's own C++ layer types; empty if there is none."""
+    from clgraft.caffe_layers.library import build
+
     ours = {name for _, name, _ in build.types()}
     for net, place in _nets(arguments):
         found = [layer.text("type") for layer in Document(net).root.messages("layer")]

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clgraft.caffe_layers.library import build, process
 from clgraft.core import settings
 from clgraft.core.errors import BuildError, ClgraftError
 from clgraft.core.runtime import devices
@@ -134,6 +133,8 @@ def cpp_layers(binary: str, replace: str | None, base: Mapping[str, str]) -> dic
     CaffeError
         If types are asked for and C++ layers cannot be loaded.
     """
+    from clgraft.caffe_layers.library import build, process
+
     wanted = base.get(REPLACED, "all") if replace is None else replace
     process.check_types(wanted)
     try:

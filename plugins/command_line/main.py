@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
 
 # modules of this package with a function `add_command`, in the order of the help
 _COMMANDS = (
@@ -29,6 +30,8 @@ _COMMANDS = (
     "cache",
     "completion",
 )
+# commands of plugins that are started for their results: where one is called, no other command is imported
+_ALONE = {"run": "clgraft.plugins.models.run"}
 WRONG_USAGE = 2  # exit status, as that of argparse
 _HEADING = "examples:"
 _EXAMPLES = (
@@ -64,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             with _messages():
-                return _run(build_parser().parse_args(arguments))
+                words = sys.argv[1:] if arguments is None else list(arguments)
+                return _run(_parser_for(words).parse_args(words))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -120,23 +124,44 @@ def _run(options: argparse.Namespace) -> int:
         return 1
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, the plugins' commands included."""
-    import argparse
+def _parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser that knows at least the command that is called."""
     import importlib
 
-    from clgraft import __version__
-    from clgraft.plugins import registry
+    module = _ALONE.get(words[0]) if words else None
+    if module is None or {"-h", "--help"} & set(words):
+        return build_parser()
+    parser, commands = _empty_parser("")
+    importlib.import_module(module).add_command(commands)
+    return parser
 
-    examples = _EXAMPLES + _plugin_examples()
+
+def _empty_parser(epilog: str) -> tuple[argparse.ArgumentParser, Any]:
+    """Return a parser without commands, and what they are added to."""
+    import argparse
+
+    from clgraft import __version__
+
     parser = argparse.ArgumentParser(
         prog="clgraft",
         description="OpenCL operators inside the models of other frameworks.",
-        epilog=f"{_listed(examples)}\n\n{_STATUS}",
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"clgraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(parser=parser)
+    return parser, commands
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, the plugins' commands included."""
+    import importlib
+
+    from clgraft.plugins import registry
+
+    examples = _EXAMPLES + _plugin_examples()
+    parser, commands = _empty_parser(f"{_listed(examples)}\n\n{_STATUS}")
     for name in _COMMANDS:
         importlib.import_module(f"clgraft.plugins.command_line.{name}").add_command(commands)
     for plugin in registry.plugins():
@@ -145,7 +170,6 @@ def build_parser() -> argparse.ArgumentParser:
         own = [line for line in examples if re.search(rf"\bclgraft {name}\b", line)]
         if own and not command.epilog:
             command.epilog, command.formatter_class = _listed(own), _help_with_examples()
-    parser.set_defaults(parser=parser)
     return parser
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import io
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
     given = {name: _array(file) for name, file in options.input}
     pictures = [images.read(file) for file in options.image]
     labels = None if options.labels is None else classes.read_labels(options.labels)
-    session = load(options.model, options.weights, options.device, options.precision)
+    with _without_collections():
+        session = load(options.model, options.weights, options.device, options.precision)
     names = [port.name for port in session.inputs]
     _shapes(names, dict(options.shape), given)
     if pictures:
@@ -81,7 +84,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"{', '.join(made)}: {', '.join(map(str, options.image))}: {words}")
     shapes = _shapes(names, dict(options.shape), given)
     arrays = {**samples.inputs(session, shapes), **given}
-    results = session.run(arrays)
+    with _without_collections():
+        results = session.run(arrays)
     for name, array in results.items():
         print(f"{name}: {array.dtype.name} {list(array.shape)}{_extent(array)}")
     asked = options.top is not None or labels is not None
@@ -94,6 +98,18 @@ def run(options: argparse.Namespace) -> int:
         with open(options.output, "wb") as file:
             np.savez(file, **results)
     return 0
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage: what is loaded and planned stays, and looking for garbage in it takes time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _shapes(

@@ -1,5 +1,5 @@
-// Models of files in C++: sessions MODEL WEIGHTS INPUT OUTPUT ... runs each model on the first 2 and then all 3 items of
-// INPUT (float32, the shape of the model's input) from four threads at once, and writes what they agree on.
+// Models of files in C++: sessions MODEL WEIGHTS INPUT OUTPUT ... runs each model on the first 2 and then all 3 items
+// of INPUT (float32, the shape of the model's input) from four threads at once, and writes what they agree on.
 #include <cstdio>
 #include <cstring>
 #include <fstream>

@@ -165,7 +165,7 @@ def test_models_and_options_are_refused_by_name(models, tmp_path) -> None:
         (tmp_path / "none.prototxt", "", {}, lib.CLG_INVALID_MODEL, "none.prototxt"),
         (tmp_path / "broken.prototxt", "", {}, lib.CLG_INVALID_MODEL, "line 1, column 8"),
         (tmp_path / "net.h5", "", {}, lib.CLG_INVALID_MODEL, "expected a model: an ONNX model's .onnx"),
-        (model, "", {}, lib.CLG_INVALID_MODEL, "no array for the parameters"),
+        (model, "", {}, lib.CLG_INVALID_MODEL, "got 0 blobs in the weights"),
         (model, weights, {"precision": "float8"}, lib.CLG_INVALID_MODEL, "got precision 'float8'"),
         (model, weights, {"device": "no such device"}, lib.CLG_INVALID_ARGUMENT, "no such device"),
     ):

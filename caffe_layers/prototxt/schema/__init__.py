@@ -53,15 +53,15 @@ def message_class(name: str) -> Any:
     return message_factory.MessageFactory(pool()).GetPrototype(found)  # protobuf before 4.22
 
 
-def parse(name: str, text: str, *, forks: bool = True) -> Any:
+def parse(name: str, text: str | Document, *, forks: bool = True) -> Any:
     """Read a message from protobuf text format.
 
     Parameters
     ----------
     name : str
         The message's name.
-    text : str
-        Its fields in text format.
+    text : str or Document
+        Its fields in text format, or the tree of such a text.
     forks : bool
         Whether fields that Caffe's master does not have, as forks write them, are skipped or refused.
 
@@ -70,7 +70,7 @@ def parse(name: str, text: str, *, forks: bool = True) -> Any:
     PrototxtError
         When the text is not such a message; names line and column.
     """
-    document = Document(text)
+    document = text if isinstance(text, Document) else Document(text)
     for unknown in check(document, descriptor(name)):
         if unknown.value:
             message = f"got {unknown.value} for {unknown.name}, expected one of {unknown.expected}"

@@ -8,6 +8,7 @@ stride, so that no multiplication by an inserted zero is ever done.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import gcd, prod
 
@@ -45,17 +46,17 @@ class Grid:
         """Return one field of all axes."""
         return tuple(getattr(axis, name) for axis in self.axes)
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """Number of pixels of all images."""
         return self.batch * prod(self.values("size"))
 
-    @property
+    @cached_property
     def taps(self) -> int:
         """Number of taps that a pixel meets."""
         return prod(self.values("taps"))
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether every pixel meets the one source element of its own number: a product of matrices in place."""
         return all(
@@ -64,7 +65,7 @@ class Grid:
             for axis in self.axes
         )
 
-    @property
+    @cached_property
     def inside(self) -> bool:
         """Whether every tap of every pixel falls into the source."""
         return all(
@@ -72,18 +73,18 @@ class Grid:
             for a in self.axes
         )
 
-    @property
+    @cached_property
     def used_axes(self) -> int:
         """The axes, from the innermost, up to the last one whose positions can differ from 0."""
         trivial = [a.size == a.source == 1 and a.begin == 0 and a.taps <= 1 for a in self.axes]
         return 1 if trivial[0] and trivial[1] else 2 if trivial[0] else 3
 
-    @property
+    @cached_property
     def source_rows(self) -> int:
         """Number of source rows that a pixel meets in one channel."""
         return self.axes[0].taps * self.axes[1].taps
 
-    @property
+    @cached_property
     def row_taps(self) -> int:
         """Number of taps in a source row."""
         return self.axes[2].taps

@@ -11,7 +11,6 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -69,6 +68,8 @@ class Intel(Toolchain):
 
 def packaged_driver() -> Path | None:
     """Return Intel's CPU driver where pip put it, its libraries loaded; None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, distribution  # with Python's modules for mail
+
     try:
         files = distribution(PACKAGE).files or []
     except PackageNotFoundError:

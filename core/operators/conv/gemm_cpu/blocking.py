@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
@@ -46,7 +47,7 @@ class ProductWork:
     keep: bool = False
     late: bool = False
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Rows of the whole panel."""
         return self.grid.taps * self.channels
@@ -61,12 +62,12 @@ class ProductWork:
         """Register tiles of sums of a row tile and a tile of pixels."""
         return 1
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """What parts of a panel are counted in."""
         return self.grid.source_rows * self.channels
 
-    @property
+    @cached_property
     def row_taps(self) -> int:
         """Rows of the panel for each of them."""
         return max(self.grid.row_taps, 1)
@@ -169,7 +170,15 @@ def choose_blocking(work: ProductWork, tile: RegisterTile, device: DeviceInfo) -
     Declined
         If not even one source row of a panel fits local memory.
     """
-    listed = blockings(work, tile, device)
-    if not listed:
+    found = _best(work, tile, device, tuple(COSTS.values()))
+    if found is None:
         raise Declined(f"a row of {work.row_taps} taps does not fit {device.local_memory} bytes of local memory")
-    return listed[0]
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _best(
+    work: ProductWork, tile: RegisterTile, device: DeviceInfo, costs_used: tuple[float, ...]
+) -> tuple[float, Blocking] | None:
+    """Return the best split: a problem is planned several times, alone and with what follows it."""
+    return next(iter(blockings(work, tile, device)), None)
