@@ -1,4 +1,4 @@
-"""Blobs of a layer in C++: names of memory while the layer records itself, arrays while it works on the host."""
+"""Blobs of a layer in C++: names of memory while the layer describes itself, arrays while it works on the host."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,32 +21,54 @@ from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.graph import Value
 from clgraft.core.graph.identity import identity
-from clgraft.core.graph.recorder import Call, DeferredScalar, RecordedPlan, Recorder
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import Problem, ceil_div
 
 
-class LayerRecorder(Recorder):
-    """A recorder that a layer plans with in place of a context: it notes problems, and C++ runs them.
+class Call(NamedTuple):
+    """A problem on some memory; a number that is not known yet is a function."""
+
+    problem: Problem
+    buffers: Sequence[core.Buffer]
+    scalars: Sequence[float | Callable[[], float]]
+
+
+class Described:
+    """Takes the place of a context: what a layer plans and runs is noted, and C++ runs it.
 
     Parameters
     ----------
     dtype : str
         The type of Caffe's numbers, in place of a problem's float32.
+
+    Attributes
+    ----------
+    calls : list of Call
     """
 
     def __init__(self, dtype: str) -> None:
-        super().__init__()
         self.dtype = dtype
+        self.calls: list[Call] = []
 
-    def plan(self, problem: Any) -> RecordedPlan:
-        """Return a plan that records."""
+    def plan(self, problem: Any) -> Any:
+        """Return what stands for a plan."""
         if self.dtype != "float32" and problem.dtype == "float32":
             problem = dataclasses.replace(problem, dtype=self.dtype)
-        return super().plan(problem)
+        return _Noted(self, problem)
+
+
+class _Noted:
+    """Stands for a plan."""
+
+    def __init__(self, described: Described, problem: Problem) -> None:
+        self._described, self._problem = described, problem
+
+    def execute(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
+        """Note the call."""
+        self._described.calls.append(Call(self._problem, tuple(buffers), tuple(scalars)))
 
 
 class Hosted:
-    """What a layer's class gets in addition: it records where another one would run."""
+    """What a layer's class gets in addition: it describes what another one would run."""
 
     tells: ClassVar[bool] = False
 
@@ -82,7 +104,7 @@ class Hosted:
         super().make_blobs(*wanted)  # type: ignore[misc]
 
     def runner(self: Any) -> Any:
-        return LayerRecorder(np.dtype(self.real).name)
+        return Described(np.dtype(self.real).name)
 
     def learns(self: Any, index: int) -> bool:
         if self.member is not None:  # a region computes the gradients of all its layers before it knows what each wants
@@ -106,9 +128,7 @@ class Hosted:
         self.context.plan(problem).execute((buffer(source), buffer(target)))
 
     def deferred_scalar(self: Any, number: Any, top: Any) -> Any:
-        if self.member is not None:
-            return super().deferred_scalar(number, top)  # type: ignore[misc]
-        return DeferredScalar(lambda: number(self.tops_live))
+        return lambda: float(number(self.tops_live))
 
 
 @functools.cache
@@ -181,6 +201,7 @@ class HostedLayer:
     def backward(self, propagate_down: list, learns: list) -> list:
         """Return lines that say what a backward pass runs."""
         self.layer.flags = learns
+        self.layer.expect_gradients(propagate_down)
         self.layer.differentiate(self.tops, propagate_down, self.bottoms)
         return self._lines()
 
@@ -215,18 +236,18 @@ class HostedLayer:
         """Return a scalar that the last backward pass left open."""
         self.host.live = True
         try:
-            return float(self.layer.deferred[index].value())
+            return float(self.layer.deferred[index]())
         finally:
             self.host.live = False
 
     def _lines(self) -> list:
-        """Return what was recorded as lines: `array` for memory of the layer's own, `run` for a problem."""
+        """Return what was noted as lines: `array` for memory of the layer's own, `run` for a problem."""
         layer = self.layer
         names: dict = {}
         for blob in (*self.bottoms, *self.tops, *layer.blobs):
             names.update(blob.names())
         names.update({address: f"s{number}" for address, (number, _) in layer.memory.items()})
-        calls = layer.context.take()
+        calls, layer.context.calls = layer.context.calls, []
         lines = [f"array {size}" for _, size in layer.memory.values()]
         return lines + [" ".join(self._words(call, names)) for call in calls]
 
@@ -240,7 +261,7 @@ class HostedLayer:
                 words.append(("+" if given.mode == core.ACCUMULATE else "") + name)
         words.append(str(len(call.scalars)))
         for scalar in call.scalars:
-            if isinstance(scalar, DeferredScalar):
+            if callable(scalar):
                 words.append(f"@{len(self.layer.deferred)}")
                 self.layer.deferred.append(scalar)
             else:

@@ -159,7 +159,7 @@ class OclThreshold(Activation):
     def function(self) -> Function:
         return find("threshold").given(threshold=self.parameters.threshold_param.threshold)
 
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+    def expect_gradients(self, propagate_down: Any) -> None:
         self.expect(not propagate_down[0], "a gradient to propagate", "none: a threshold has no slope")
 
 

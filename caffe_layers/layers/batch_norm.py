@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class OclBatchNorm(BuiltLayer):
 
     def build(self, build: Build, bottoms: list, blobs: list, mean: Tensor, var: Tensor) -> Tensor:
         (x,), moving = bottoms, (blobs[0], blobs[1])
-        if self.is_global:
+        if self.is_global or not self.values:  # without values there are no statistics
             return norms.batch_norm(build, x, None, None, (mean, var), eps=self.eps).y
         normed = norms.batch_norm(build, x, None, None, eps=self.eps)
         correction = norms.unbiased(self.values, single=1.0)
@@ -60,10 +60,6 @@ class OclBatchNorm(BuiltLayer):
 
     def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:
         return ((self.mean, 0, 2), (self.var, 1, 2)) if self.values and self.is_global else ()
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        if self.values:  # without them there are no statistics
-            super().compute(bottom, top)
 
     def counted(self) -> Sequence[tuple[int, float, float]]:
         return ((2, self.fraction, 1.0),) if self.values and not self.is_global else ()

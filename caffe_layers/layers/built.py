@@ -51,7 +51,7 @@ class Steps:
         ]
 
     def run(self, layer: OclLayer, bottom: Any, top: Any) -> None:
-        """Run or record the problems, which are planned on first use."""
+        """Run the problems, which are planned on first use."""
         if not self.plans:
             self.plans = [layer.context.plan(problem) for problem, *_ in self.calls]
         blobs = (bottom, top, layer.blobs if self.reads_blobs else ())
@@ -69,7 +69,7 @@ class Steps:
 class BuiltLayer(OclLayer):
     """Base class of layers that define `build` in place of `compute` and `differentiate`.
 
-    A scalar that has a name in the graph is what the method of that name returns for the tops when it runs.
+    In a region they are part of its graph. A scalar of the graph is what a method returns for the tops when it runs.
 
     Attributes
     ----------
@@ -95,6 +95,20 @@ class BuiltLayer(OclLayer):
         """
         raise NotImplementedError
 
+    def parts(self, build: Build, bottoms: list, blobs: list, given: Mapping[str, Tensor]) -> tuple[tuple, tuple]:
+        """Return what `build` returns: what `results` names, and the tops."""
+        made = self.build(build, bottoms, blobs, **given)
+        made, count = made if isinstance(made, tuple) else (made,), len(self.results)
+        return made[:count], made[count:]
+
+    def scalar(self, build: Build, method: str) -> str:
+        """Return a scalar of the graph, whose name begins with that of the method that computes it."""
+        return str(build.graph.scalar(method if self.member is None else f"{method}.{self.member.mark.place}"))
+
+    def learned_blobs(self) -> list[int]:
+        """Return the numbers of the blobs whose gradients are wanted."""
+        return [i for i, _ in self._blob_names if self.learns(i)]
+
     def prepare(self, shapes: list) -> list:
         self._own: dict[tuple, core.Buffer] = {}  # a value's name and size -> memory of the layer's own
         self._arrays: dict[tuple, Any] = {}
@@ -105,7 +119,7 @@ class BuiltLayer(OclLayer):
         numbers = range(len(self.blobs)) if self.learned else ()
         self._blob_names = [(i, f"blob{i}") for i in numbers if i not in self.changed]
         self._all = (*self._bottom_names, *(name for _, name in self._blob_names))
-        found = self._widest() if self.phase == TRAIN else self._built(())
+        found = self._widest() if self.phase == TRAIN and self.member is None else self._built(())
         return [tensor.shape for tensor in found.outputs[len(self.results) :]]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -140,9 +154,8 @@ class BuiltLayer(OclLayer):
                 for i in range(len(self.blobs))
             ]
             given = {name: self._array_input(build, name) for name in self.given}
-            made = self.build(build, bottoms, blobs, **given)
-            outputs = made if isinstance(made, tuple) else (made,)
-            self._passes[key] = build.passes(outputs, wanted, zeros=self.zeros)
+            results, tops = self.parts(build, bottoms, blobs, given)
+            self._passes[key] = build.passes((*results, *tops), wanted, zeros=self.zeros)
             for name, array in build.constants.items():
                 value = array.flat[0] if array.size else 0
                 self._own[name, array.size] = buffer(self.constant(array.size, value))
@@ -164,9 +177,9 @@ class BuiltLayer(OclLayer):
         widest = self._widest()
         read = {name for node in widest.backward for name in node.reads}
         tops = [tensor.name for tensor in widest.outputs[len(self.results) :]]
-        alone = self.keeps_tops and self.member is None
         shapes = [tensor.shape for tensor in widest.outputs[len(self.results) :]]
-        self._kept = {j: self._array(f"kept{j}", shapes[j]) for j, name in enumerate(tops) if alone and name in read}
+        lost = [j for j, name in enumerate(tops) if self.keeps_tops and name in read]
+        self._kept = {j: self._array(f"kept{j}", shapes[j]) for j in lost}
         self._saves = self.in_place and "bottom0" in read  # which the layer overwrites
         forward = widest if self.phase == TRAIN else self._built(())
         nodes, self._copies = forward.forward, False

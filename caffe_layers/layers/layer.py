@@ -19,7 +19,6 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.regions.member import Member, join
 from clgraft.caffe_layers.regions.memory import buffer
 from clgraft.core.errors import ClgraftError, ProblemError
-from clgraft.core.graph.recorder import DeferredScalar
 from clgraft.core.log import log
 
 TRAIN, TEST = 0, 1  # values of a layer's `phase`
@@ -113,7 +112,7 @@ class OclLayer:
         return ()
 
     def compute(self, bottom: Any, top: Any) -> None:
-        """Write the tops; in a region this only records, so it must touch arrays by plans alone."""
+        """Write the tops."""
         raise NotImplementedError
 
     def end(self, bottom: Any, top: Any) -> None:
@@ -128,8 +127,11 @@ class OclLayer:
         return ()
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        """Write the bottoms' gradients where wanted and add to the blobs'; by plans alone, as `compute`."""
+        """Write the bottoms' gradients where wanted and add to the blobs'."""
         raise NotImplementedError
+
+    def expect_gradients(self, propagate_down: Any) -> None:
+        """Raise `ProblemError` if a gradient is wanted that the layer does not have."""
 
     # Methods that Caffe calls.
 
@@ -139,7 +141,7 @@ class OclLayer:
         self.member: Member | None = join(self, bottom, top)
         if self.member is not None:
             self.show_hidden()
-        self.context: Any = self.member.region.recorder if self.member else self.runner()
+        self.context: Any = None if self.member else self.runner()
         self.shapes: list = []
         self.prepared = 0
         self.in_place = False
@@ -178,6 +180,7 @@ class OclLayer:
         if self.member is not None:
             self.member.backward(top, propagate_down, bottom)
             return
+        self.expect_gradients(propagate_down)
         self.differentiate(top, propagate_down, bottom)
 
     # Methods that depend on what holds the blobs.
@@ -224,14 +227,9 @@ class OclLayer:
             for j in range(self.top_count)
         )
 
-    def learns_any(self) -> bool:
-        """Return whether any blob's gradient is wanted."""
-        return any(self.learns(i) for i in range(len(self.blobs)))
-
     def deferred_scalar(self, number: Callable[[Any], float], top: Any) -> Any:
-        """Return a scalar that is computed from the tops; in a region when it runs."""
-        member = self.member
-        return number(top) if member is None else DeferredScalar(lambda: number(member.top))
+        """Return a scalar that is computed from the tops when a pass runs."""
+        return number(top)
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""

@@ -65,11 +65,10 @@ class Loss(BuiltLayer):
         """Return whether the loss is divided by a number that the labels decide."""
         return bool(self.normalization == "VALID" and self.ignores)
 
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+    def expect_gradients(self, propagate_down: Any) -> None:
         # as in Caffe; where the whole net is forced to have gradients theirs is 0
         good = not propagate_down[1] or FORCED in self.param_str
         self.expect(good, "propagate_down for the labels", "none: labels have no gradient")
-        super().differentiate(top, propagate_down, bottom)
 
 
 class OclSigmoidCrossEntropyLoss(Loss):
@@ -90,7 +89,7 @@ class OclSigmoidCrossEntropyLoss(Loss):
         return [(), *super().prepare(shapes)]
 
     def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
-        scale = build.graph.scalar("scale")
+        scale = self.scalar(build, "scale")
         return losses.summed_sigmoid_cross_entropy(build, *bottoms, ignored=self.ignored, scale=scale)
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
@@ -120,7 +119,7 @@ class OclEuclideanLoss(Loss):
         return [(), *super().prepare(shapes)]
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
-        scales = build.graph.scalar("scale"), build.graph.scalar("negative_scale")
+        scales = self.scalar(build, "scale"), self.scalar(build, "negative_scale")
         return losses.squared_distance(build, *bottoms, scales=scales)
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
@@ -138,5 +137,5 @@ class OclEuclideanLoss(Loss):
         """Return the factor of the second bottom's gradient."""
         return -1 * self.weight(top) / self.divisor
 
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        BuiltLayer.differentiate(self, top, propagate_down, bottom)  # both bottoms may have gradients
+    def expect_gradients(self, propagate_down: Any) -> None:
+        """Return: both bottoms may have gradients."""

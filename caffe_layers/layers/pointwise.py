@@ -63,11 +63,10 @@ class OclPointwise(BuiltLayer):
         backward = "" if self.in_place and self.lost else self.backward_text
         return expressions.with_own_gradient(build, self.forward_text, backward, bottoms, self.top_count, self.scalars)
 
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+    def expect_gradients(self, propagate_down: Any) -> None:
         for i, is_stated in enumerate(self.stated):
             if propagate_down[i] and not is_stated:
                 expected = f"an assignment to dx{i}: the net learns through it"
                 self.expect(False, f"backward {self.backward_text!r}", expected)
         lost = self.in_place and self.lost and any(propagate_down[i] for i in range(self.bottom_count))
         self.expect(not lost, f"a layer in place whose backward reads {self.lost}", "only y and dy: x is overwritten")
-        super().differentiate(top, propagate_down, bottom)

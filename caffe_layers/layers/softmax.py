@@ -60,7 +60,7 @@ class OclSoftmaxWithLoss(Loss):
             softmax.around(x.shape, self.axis),
             lowest=LOWEST_PROBABILITY,
             ignored=float(self.ignored_label) if self.ignores else None,
-            scale=build.graph.scalar("scale"),
+            scale=self.scalar(build, "scale"),
         )
         return found if self.top_count > 1 else found[:2]  # the probabilities are stored in a second top, as in Caffe
 

@@ -188,8 +188,7 @@ class NetLayer:
             tops = list(layer.in_net(build, list(bottoms), self.loss_weights()[0]))
         else:
             given = {name: self._given(build, name, learned, keys) for name in layer.given}
-            made = layer.build(build, list(bottoms), learned, **given)
-            tops = list(made if isinstance(made, tuple) else (made,))[len(layer.results) :]
+            tops = list(layer.parts(build, list(bottoms), learned, given)[1])
         for index, factor, term in layer.counted() if self.states else ():
             norms.update_count(build, learned[index], keep=factor, add=term)
         return [build.reshape(top, blob.shape) for top, blob in zip(tops, above)]

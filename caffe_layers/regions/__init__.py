@@ -1,1 +1,1 @@
-"""Regions: layers that record what they compute; the last one of a region runs everything as one graph."""
+"""Regions: layers that are built as one graph, which one of them runs."""

@@ -1,4 +1,4 @@
-"""Stand-ins for blobs and arrays while layers record themselves: they have shapes and addresses, but no memory."""
+"""Stand-ins for arrays while layers describe themselves: they have shapes and addresses, but no memory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,6 @@ class Memory:
     def buffer(self, mode: int) -> core.Buffer:
         """Return the buffer that plans take."""
         return core.Buffer(self.address, self.nbytes, self.dtype, mode)
-
-
-class Stand:
-    """Stands for a blob: `data` and, while gradients are recorded, `diff`."""
-
-    def __init__(self, data: Any, diff: Any | None = None) -> None:
-        self.data, self.diff = data, diff
 
 
 def buffer(array: Any, mode: int = core.OVERWRITE) -> core.Buffer:

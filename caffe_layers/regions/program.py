@@ -1,18 +1,19 @@
-"""What a region does for given shapes: its layers' recordings, the memory that they name, and their passes."""
+"""What a region does for given shapes: the passes of its graph, made when they are first wanted."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import Any, Callable
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
-
-from clgraft import core
-from clgraft.caffe_layers.regions.memory import Memory, Stand, buffer
+from clgraft.caffe_layers.regions.graph import ALL, RegionGraph, renamed
+from clgraft.caffe_layers.regions.passes import Kept, Pass
 from clgraft.core.errors import ClgraftError
-from clgraft.core.graph.recorder import Lowered, Recording
-from clgraft.core.graph.replay import Replay
+from clgraft.core.graph import Graph, Node
+from clgraft.core.graph.identity import identity
+from clgraft.core.nn.builder import Passes
+from clgraft.core.planning.precision import FLOAT32
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,29 @@ class Wanted:
         return Wanted((*self.flags[:place], more, *self.flags[place + 1 :]))
 
 
-@dataclass
-class _Pass:
-    """A recorded backward pass.
+@dataclass(frozen=True)
+class _Derived:
+    """A forward pass and the backward pass that belongs to it.
 
     Attributes
     ----------
-    lowered : Lowered
+    whole : RegionGraph
+    alone, both : Passes
+        In float32, and as they run after each other: with copies of what changes between them, and types of their own.
+    kept : frozenset of str
+        What the backward pass reads of the forward one that no array of Caffe's holds.
+    gradients : dict of str to str
+        Values, and their gradients.
     zeros : list of (int, int)
         Bottoms from outside (layer, place) whose gradients are zero.
     """
 
-    lowered: Lowered
-    zeros: list
+    whole: RegionGraph
+    alone: Passes
+    both: Passes
+    kept: frozenset[str]
+    gradients: dict[str, str]
+    zeros: list[tuple[int, int]]
 
 
 class RegionProgram:
@@ -59,81 +70,42 @@ class RegionProgram:
     """
 
     def __init__(self, region: Any) -> None:
-        self.region = region
-        self._fetch: dict = {}  # address -> what returns the array in its place
-        self._data: list = []  # for each layer, what stands for the data of its bottoms and of its tops
-        self._sources = region.sources()
-        self._backward: dict = {}
-        self._again: dict = {}
-        self._forward: dict = {}
-        changing: set = set()
-        overlapping: set = set()
-        constants: dict = {}
-        shown = {
-            name for member in region.members for name, is_shown in zip(member.mark.tops, member.mark.shows) if is_shown
-        }
-        results: set = set()
-        outside: dict = {}
-        region.recorder.take()  # what an attempt that failed has left
-        for place, member in enumerate(region.members):
-            layer, mark = member.layer, member.mark
-            bottoms = []
-            for i, (name, source) in enumerate(zip(mark.bottoms, self._sources[place])):
-                if source is not None:
-                    bottoms.append(self._data[source[0]][1][source[1]])
-                    continue
-                if name not in outside:
-                    outside[name] = Memory(layer.shapes[i])
-                    self._fetch[outside[name].address] = _data_of(member, "bottom", i)
-                    if name in shown:
-                        changing.add(outside[name].address)
-                bottoms.append(outside[name])
-            tops = []
-            for j, name in enumerate(mark.tops):
-                memory = Memory(tuple(member.top[j].shape))
-                tops.append(memory)
-                self._fetch[memory.address] = _data_of(member, "top", j)
-                if mark.shows[j]:
-                    results.add(memory.address)
-                    if mark.changes[j]:
-                        changing.add(memory.address)
-                    if name in outside:
-                        overlapping.add(memory.address)
-            self._data.append((bottoms, tops))
-            self._bind_layer(member, results, constants)
-            layer.compute([Stand(data) for data in bottoms], [Stand(data) for data in tops])
-        self._overwritten = {name for name in outside if name in shown}
-        self._overlapping = overlapping
-        self.recording = Recording(region.recorder.take(), results, changing, region.mixed())
-        self.replay = Replay(region.context, constants, self._overlapping)
-        self._stamp = self._addresses()
+        self.region, self._sources, self._mixed = region, region.sources(), region.mixed()
+        self._graphs: dict[frozenset, RegionGraph] = {}  # by their cuts
+        self._derived: dict[Wanted, _Derived] = {}
+        self._passes: dict[tuple, Pass] = {}
+        self._memory = Kept(region.context)
+        self._last: tuple[RegionGraph | None, frozenset] = None, frozenset()  # whose values are kept, and which
 
     def forward(self, wanted: Wanted | None) -> None:
         """Run the forward pass; `wanted` is what a backward pass is expected to compute, None if none is."""
-        kept: tuple = ()
+        found = None
         if wanted is not None:
             # a layer may have no gradient: the backward pass says so, if there is one
             with contextlib.suppress(ClgraftError):
-                kept = self._pass(wanted).lowered.kept
-        if kept not in self._forward:
-            self._forward[kept] = self.recording.forward(kept)
-        self.replay.run(self._forward[kept], self._array, keeps=True)
+                found = self._derive(wanted)
+        self._last = (None, frozenset()) if found is None else (found.whole, found.kept)
+        key = ("forward", *self._last) if found is not None and found.kept else ("forward",)
+        if key not in self._passes:
+            self._passes[key] = self._forward(found if len(key) > 1 else None)
+        self._passes[key].run()
 
     def backward(self, wanted: Wanted) -> None:
         """Run the backward pass of the last forward pass."""
-        self._run(wanted, ())
+        self._run(wanted, None)
 
     def add(self, known: Wanted, more: Wanted, place: int, blobs: bool) -> None:
         """Compute the gradients of a layer that `more` asks for and `known` did not; `blobs` are missing as well."""
-        only: set = {
-            (place, i)
+        if place not in self.active(more):
+            return
+        whole, layer = self._derive(more).whole, self.region.members[place].layer
+        only = {
+            whole.edges[place][i].name
             for i, flag in enumerate(more.flags[place])
             if flag and self._sources[place][i] is None and not (known.flags[place] and known.flags[place][i])
         }
-        if blobs:
-            own = self.region.members[place].layer.blobs
-            only |= {buffer(own[i].diff).address for i in range(len(own))}
-        if only and place in self.active(more):
+        only |= {whole.blobs[place][i] for i in layer.learned_blobs()} if blobs else set()
+        if only:
             self._run(more, frozenset(only))
 
     def active(self, wanted: Wanted) -> frozenset:
@@ -146,115 +118,126 @@ class RegionProgram:
                 fed |= {source[0] for source, flag in zip(self._sources[place], flags) if flag and source is not None}
         return frozenset(found)
 
-    def _run(self, wanted: Wanted, only: Any) -> None:
-        if wanted not in self._backward and self._stamp != self._addresses():
-            self.__init__(self.region)  # type: ignore[misc]  # the layers have other memory than when they recorded
-        found = self._pass(wanted)
-        if only or not set(found.lowered.kept) <= set(self.replay.kept):
-            key = (wanted, only)
-            if key not in self._again:
-                self._again[key] = self._record(wanted, again=True, only=only)
-            found = self._again[key]
-        self.replay.run(found.lowered, self._array)
+    def _run(self, wanted: Wanted, only: frozenset | None) -> None:
+        found = self._derive(wanted)
+        whole, kept = self._last
+        # what the forward pass has not kept is computed again
+        again = only is not None or (bool(found.kept) and not (whole is found.whole and found.kept <= kept))
+        key = wanted, again, only
+        if key not in self._passes:
+            self._passes[key] = self._backward(found, again, found.gradients if only is None else only)
+        self._passes[key].run()
         for place, i in found.zeros:
             self.region.members[place].bottom[i].diff[...] = 0
 
-    def _addresses(self) -> tuple:
-        """Return what changes when layers get other memory."""
-        layers = [member.layer for member in self.region.members]
-        blobs = tuple(buffer(blob.data).address for layer in layers for blob in layer.blobs)
-        return blobs, tuple(layer.prepared for layer in layers)
+    def _derive(self, wanted: Wanted) -> _Derived:
+        if wanted not in self._derived:
+            self._derived[wanted] = self._made(wanted)
+        return self._derived[wanted]
 
-    def _array(self, address: int) -> np.ndarray:
-        return self._fetch[address]()
-
-    def _bind_layer(self, member: Any, results: set, constants: dict) -> None:
-        """Note the arrays of a layer's own: blobs, what the host fills or reads, and constants."""
-        layer = member.layer
-        for i in range(len(layer.blobs)):
-            self._fetch.setdefault(buffer(layer.blobs[i].data).address, lambda i=i: layer.blobs[i].data)
-        for name in (*layer.given, *layer.results):
-            address = getattr(layer, name).__array_interface__["data"][0]
-            self._fetch[address] = lambda name=name: getattr(layer, name)
-            if name in layer.results:
-                results.add(address)
-        for array in layer.__dict__.get("filled", {}).values():
-            constants[array.__array_interface__["data"][0]] = array
-
-    def _pass(self, wanted: Wanted) -> _Pass:
-        if wanted not in self._backward:
-            self._backward[wanted] = self._record(wanted)
-        return self._backward[wanted]
-
-    def _record(self, wanted: Wanted, again: bool = False, only: Any = ()) -> _Pass:
-        """Record the backward pass, from the last layer to the first."""
-        region, recorder = self.region, self.region.recorder
-        recorder.take()  # what an attempt that failed has left
-        parts: dict = {}  # a layer's top -> the gradients of its readers, the last reader's first
-        outputs: dict = {}
-        zeros: list = []
-        for place in reversed(range(len(wanted.flags))):
-            flags, member = wanted.flags[place], region.members[place]
-            if not flags:
-                continue
-            bottoms, tops = self._data[place]
-            diffs = self._incoming(member, parts)
-            if diffs is None:
-                zeros += [(place, i) for i, flag in enumerate(flags) if flag and self._sources[place][i] is None]
-                continue
-            stands = []
+    def _made(self, wanted: Wanted) -> _Derived:
+        """Return the passes that compute some gradients."""
+        members, active, whole = self.region.members, self.active(wanted), self._whole(self._cuts(wanted))
+        bottoms: dict[str, tuple[int, int]] = {}
+        blobs: dict[str, None] = {}
+        outputs = []
+        for place, flags in enumerate(wanted.flags):
+            if place in active:
+                members[place].layer.expect_gradients(flags)
+                outputs += whole.written[place]
+                blobs.update(dict.fromkeys(whole.blobs[place][i] for i in members[place].layer.learned_blobs()))
             for i, flag in enumerate(flags):
-                diff = Memory(bottoms[i].shape)
                 if flag and self._sources[place][i] is None:
-                    self._fetch[diff.address] = _diff_of(member, "bottom", i)
-                    outputs[diff.address] = (place, i)
-                    if member.mark.bottoms[i] in self._overwritten:
-                        self._overlapping.add(diff.address)
-                stands.append(Stand(bottoms[i], diff))
-            for i in range(len(member.layer.blobs) if member.layer.learns_any() else 0):
-                array = member.layer.blobs[i].diff
-                self._fetch.setdefault(buffer(array).address, lambda i=i, layer=member.layer: layer.blobs[i].diff)
-            begin = len(recorder.calls)
-            member.layer.differentiate([Stand(d, g) for d, g in zip(tops, diffs)], flags, stands)
-            written = {given.address for call in recorder.calls[begin:] for given in call.buffers}
-            for stand, source in zip(stands, self._sources[place]):
-                if source is not None and stand.diff.address in written:
-                    parts.setdefault(source, []).append(stand.diff)
-        addresses = {key: address for address, key in outputs.items()}
-        chosen = {addresses.get(one, one) for one in only}
-        self.replay.overlapping = frozenset(self._overlapping)
-        lowered = self.recording.backward(recorder.take(), set(outputs), again=again, only=chosen)
-        return _Pass(lowered, zeros)
+                    bottoms[whole.edges[place][i].name] = place, i
+        alone = whole.passes(outputs, (*bottoms, *blobs))
+        both = _saving(alone, whole.changing)
+        if self._mixed is not None:
+            both = both.mixed(self._mixed, _names(whole))
+        gradients = {name: gradient for name, gradient in alone.found.items() if gradient}
+        backward = both.graph(both.backward, list(gradients.values()))
+        there = {*whole.arrays, *whole.build.constants, *(value.name for value in both.incoming.values())}
+        kept = frozenset(value.name for value in backward.inputs if value.name not in there)
+        zeros = [key for name, key in bottoms.items() if name not in gradients]
+        return _Derived(whole, alone, both, kept, gradients, zeros)
 
-    def _incoming(self, member: Any, parts: dict) -> list | None:
-        """Return the gradients of a layer's tops; None if there is none."""
-        place, (_, tops) = member.mark.place, self._data[member.mark.place]
-        found: list = []
-        for j, data in enumerate(tops):
-            own = parts.get((place, j), [])[::-1]  # in the order in which Caffe adds them
-            if member.mark.shows[j]:
-                diff = Memory(data.shape)
-                self._fetch[diff.address] = _diff_of(member, "top", j)
-                found.append(diff)
-            elif len(own) > 1:
-                total = Memory(data.shape)
-                self.region.recorder.add([buffer(part) for part in own], buffer(total), total.size)
-                found.append(total)
-            else:
-                found.append(own[0] if own else None)
-        if not any(found):
-            return None
-        for j, diff in enumerate(found):
-            if diff is None:
-                found[j] = Memory(tops[j].shape)
-                zero = core.PointwiseProblem.zeros(found[j].shape)
-                self.region.recorder.plan(zero).execute((buffer(tops[j]), buffer(found[j])))
-        return found
+    def _whole(self, cuts: frozenset) -> RegionGraph:
+        if cuts not in self._graphs:
+            self._graphs[cuts] = RegionGraph(self.region.members, self._sources, cuts)
+        return self._graphs[cuts]
+
+    def _cuts(self, wanted: Wanted) -> frozenset:
+        """Return the bottoms through which gradients would flow that are not wanted, as `RegionGraph` takes them."""
+        leads: list[bool] = []  # whether a gradient is wanted of something that a layer depends on
+        found: set[tuple[int, int]] = set()
+        for place, flags in enumerate(wanted.flags):
+            learns = bool(self.region.members[place].layer.learned_blobs())
+            below = [source is None or leads[source[0]] for source in self._sources[place]]
+            inside = [source is not None and lead for source, lead in zip(self._sources[place], below)]
+            if flags:
+                found |= {(place, i) for i, flag in enumerate(flags) if inside[i] and not flag}
+            elif learns or any(inside):
+                found.add((place, ALL))
+            leads.append(bool(flags) and (learns or any(flag and lead for flag, lead in zip(flags, below))))
+        return frozenset(found)
+
+    def _forward(self, found: _Derived | None) -> Pass:
+        """Return a forward pass, which keeps what a backward pass reads."""
+        if found is None:
+            whole = next(iter(self._graphs.values())) if self._graphs else self._whole(frozenset())
+            passes = whole.passes(whole.shown(), ())
+            graph = passes.graph(passes.forward, _names(whole))
+            return self._pass(whole, graph, {}, self._mixed or FLOAT32)
+        graph = found.both.graph(found.both.forward, (*_names(found.whole), *sorted(found.kept)))
+        return self._pass(found.whole, graph, {}, FLOAT32)
+
+    def _backward(self, found: _Derived, again: bool, names: Collection[str]) -> Pass:
+        """Return a backward pass for the gradients of some values; one that computes the forward pass again."""
+        wanted = {found.gradients[name]: name for name in found.gradients if name in names}
+        if not again:
+            return self._pass(found.whole, found.both.graph(found.both.backward, list(wanted)), wanted, FLOAT32, found)
+        passes = found.alone
+        nodes = [node for node in passes.forward if not node.changes]  # states stay as they are
+        graph = passes.graph((*nodes, *passes.backward), list(wanted))
+        return self._pass(found.whole, graph, wanted, self._mixed or FLOAT32, found)
+
+    def _pass(
+        self,
+        whole: RegionGraph,
+        graph: Graph,
+        gradients: dict[str, str],
+        precision: str,
+        found: _Derived | None = None,
+    ) -> Pass:
+        arrays = {**whole.arrays, **{gradient: whole.diffs[name] for gradient, name in gradients.items()}}
+        for name, value in (found.alone.incoming if found else {}).items():
+            if name in whole.diffs:  # others are results, whose gradients nobody reads
+                arrays[value.name] = whole.diffs[name]
+        learned = {name for own in whole.blobs for name in own}
+        return Pass(
+            self.region.context,
+            graph,
+            arrays,
+            self._memory,
+            whole.build.constants,
+            whole.number,
+            added=[gradient for gradient, name in gradients.items() if name in learned],
+            overlapping=[
+                *(name for name in graph.outputs if name in whole.overlapping),
+                *(gradient for gradient, name in gradients.items() if name in whole.overlapping),
+            ],
+            precision=precision,
+        )
 
 
-def _data_of(member: Any, side: str, i: int) -> Callable[[], np.ndarray]:
-    return lambda: getattr(member, side)[i].data
+def _names(whole: RegionGraph) -> list[str]:
+    """Return the values that the host reads after a forward pass."""
+    return [tensor.name for tensor in whole.shown()]
 
 
-def _diff_of(member: Any, side: str, i: int) -> Callable[[], np.ndarray]:
-    return lambda: getattr(member, side)[i].diff
+def _saving(passes: Passes, changing: Collection[str]) -> Passes:
+    """Return passes of which the backward one reads copies of values that change."""
+    read = {name for node in passes.backward for name in node.reads}
+    copies = {name: f"kept.{name}" for name in sorted(changing) if name in read}
+    values = {value.name: value for value in passes.known()}
+    saving = (Node(identity(values[name]), (name, copy)) for name, copy in copies.items())
+    return replace(passes, forward=(*passes.forward, *saving), backward=renamed(passes.backward, copies))

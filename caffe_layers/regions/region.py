@@ -1,4 +1,4 @@
-"""A region at work: layers that record themselves, and the passes that one of them runs for all."""
+"""A region at work: layers that are part of a graph, and the passes of it that one of them runs for all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from clgraft.caffe_layers.prototxt.marks import PHASES
 from clgraft.caffe_layers.regions.program import RegionProgram, Wanted
 from clgraft.core import settings
 from clgraft.core.errors import ProblemError
-from clgraft.core.graph.recorder import Recorder
 from clgraft.core.planning.precision import mixed_precision
 
 MOST_PROGRAMS = 4  # shapes whose memory is kept
@@ -39,7 +38,6 @@ class RegionExecution:
     def __init__(self, name: str, count: int, runs: int, precision: str = "") -> None:
         self.name, self.count, self.runs, self.precision = name, count, runs, precision
         self.members: list = []
-        self.recorder = Recorder()
         self.context = core.context()
         self.told: set = set()  # names of hidden blobs that a user has been warned of
         self._programs: dict = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +12,8 @@ import numpy as np
 
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
 from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
+from clgraft.core.graph.passes import drop_dead, mix_passes
+from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.operators.update import UpdateProblem
@@ -159,6 +161,10 @@ class Build:
         step = PointwiseProblem(shapes, text, parameters=tuple(scalars or {}), dtype=tensors[0].dtype)
         self.add(UpdateProblem(step), *tensors, scalars=scalars)
 
+    def zeros(self, like: Tensor) -> Tensor:
+        """Return zeros in the shape of a value."""
+        return self.add(PointwiseProblem.zeros(like.shape, like.dtype), like)[0]
+
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """Return the same elements in another shape."""
         return replace(x, shape=tuple(shape))
@@ -253,6 +259,7 @@ class Build:
             found.incoming,
             found.found,
             tuple(self._after[i] for i in late),
+            (*whole.inputs, *whole.states),
         )
 
     def _moved(self, one: StatedGradient) -> StatedGradient:
@@ -277,6 +284,8 @@ class Passes:
         For each input whose gradient was asked for, the value that holds it; empty if it is zero.
     late : tuple of tuple of str
         For each of the last backward nodes, which only follow the gradients, the values that it belongs to.
+    given : tuple of Value
+        Inputs and states.
     """
 
     outputs: tuple[Tensor, ...]
@@ -285,6 +294,7 @@ class Passes:
     incoming: Mapping[str, Value]
     found: Mapping[str, str]
     late: tuple[tuple[str, ...], ...] = ()
+    given: tuple[Value, ...] = ()
 
     def leading_to(self, wanted: Collection[str]) -> tuple[Node, ...]:
         """Return the backward nodes without those that belong to values which follow from none of the wanted inputs.
@@ -298,6 +308,43 @@ class Passes:
         count = len(self.backward) - len(self.late)
         late = zip(self.backward[count:], self.late)
         return (*self.backward[:count], *(node for node, owners in late if following & set(owners)))
+
+    def graph(self, nodes: Sequence[Node], outputs: Sequence[str]) -> Graph:
+        """Return those of some nodes that outputs need as a graph, which takes what they read of other nodes."""
+        graph = drop_dead(self._whole(nodes, outputs))
+        read = {name for node in graph.nodes for name in (*node.reads, *node.scalars)}
+        inputs = tuple(value for value in graph.inputs if value.name in read)
+        return replace(graph, inputs=inputs, scalars=tuple(name for name in graph.scalars if name in read))
+
+    def mixed(self, dtype: str, outputs: Iterable[str] = ()) -> Passes:
+        """Return passes with products in a type of 16 bits; gradients and outputs, also further ones, stay float32."""
+        nodes = (*self.forward, *self.backward)
+        made = {name for node in nodes for name in node.writes}
+        names = dict.fromkeys((*(tensor.name for tensor in self.outputs), *outputs, *self.found.values()))
+        graph = self._whole(nodes, [name for name in names if name in made])
+        forward, backward = mix_passes(graph, dtype, len(self.forward), len(self.late))
+        return replace(self, forward=forward, backward=backward)
+
+    def _whole(self, nodes: Sequence[Node], outputs: Sequence[str]) -> Graph:
+        changed = {name for node in nodes for name in node.changes}
+        made = {name for node in nodes for name in node.writes}
+        known = list(self.known())
+        return Graph(
+            tuple(nodes),
+            tuple(value for value in known if value.name not in made),
+            tuple(outputs),
+            tuple(value for value in known if value.name in changed),
+            tuple(dict.fromkeys(one for node in nodes for one in node.scalars if isinstance(one, str))),
+        )
+
+    def known(self) -> Iterator[Value]:
+        """Yield the values that nodes may read of other nodes."""
+        yield from self.given
+        yield from self.incoming.values()
+        for node in self.forward:
+            for argument, name in zip(node.problem.arguments(), node.arguments):
+                if argument.role == "out" and name != SKIPPED:
+                    yield Value(name, argument.shape, argument.dtype)
 
 
 def _suited(graph: Graph, found: Derived, training: bool) -> Derived:

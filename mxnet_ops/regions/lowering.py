@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from clgraft.core.graph import Graph, Node, Value
-from clgraft.core.graph.passes import drop_dead, mix_passes
-from clgraft.core.graph.structure import SKIPPED
+from clgraft.core.graph import Graph, Node
 from clgraft.core.planning.precision import FLOAT32
 from clgraft.mxnet_ops.engine.operator import AUX, IN, OUT, OUT_GRAD, STATE, Shape, data_dtype, parameter_dtype
 from clgraft.mxnet_ops.engine.operator_calls import Place
@@ -125,7 +123,9 @@ class RegionLowering:
                 training=train,
                 learns=self.region.number is None,
             )
-            self._recorded[train] = _mixed(recorded, self.mixed) if train and self.mixed else recorded
+            if train and self.mixed:
+                recorded = recorded._replace(passes=recorded.passes.mixed(self.mixed))
+            self._recorded[train] = recorded
         return self._recorded[train]
 
     def _lowered(
@@ -137,9 +137,7 @@ class RegionLowering:
         zeros: tuple[int, ...] = (),
     ) -> LoweredPass:
         """Return nodes as a pass: what they read of other nodes comes from arrays."""
-        graph = drop_dead(_graph(recorded, nodes, outputs))
-        read = {name for node in graph.nodes for name in node.reads}
-        graph = replace(graph, inputs=tuple(value for value in graph.inputs if value.name in read))
+        graph = recorded.passes.graph(nodes, outputs)
         given = {value.name for value in graph.inputs}
         constants = {name: array for name, array in recorded.constants.items() if name in given}
         places = self._places(recorded)
@@ -158,39 +156,3 @@ class RegionLowering:
         }
         found.update({tensor.name: (STATE, place) for place, tensor in enumerate(recorded.keys)})
         return found
-
-
-def _graph(recorded: Recorded, nodes: Sequence[Node], outputs: Sequence[str]) -> Graph:
-    """Return nodes as a graph that takes what they read of other nodes."""
-    changed = {name for node in nodes for name in node.changes}
-    made = {name for node in nodes for name in node.writes}
-    known = list(_values(recorded))
-    return Graph(
-        tuple(nodes),
-        tuple(value for value in known if value.name not in made),
-        tuple(outputs),
-        tuple(value for value in known if value.name in changed),
-    )
-
-
-def _mixed(recorded: Recorded, dtype: str) -> Recorded:
-    """Return passes with products in a type of 16 bits."""
-    passes = recorded.passes
-    made = {name for node in (*passes.forward, *passes.backward) for name in node.writes}
-    names = (*(tensor.name for tensor in passes.outputs), *passes.found.values())
-    graph = _graph(recorded, (*passes.forward, *passes.backward), [n for n in dict.fromkeys(names) if n in made])
-    forward, backward = mix_passes(graph, dtype, len(passes.forward), len(passes.late))
-    return recorded._replace(passes=replace(passes, forward=forward, backward=backward))
-
-
-def _values(recorded: Recorded) -> Iterator[Value]:
-    """Yield the values that a pass may read from arrays."""
-    for tensor in (*recorded.inputs, *recorded.auxiliary, *recorded.keys):
-        yield Value(tensor.name, tensor.shape, tensor.dtype)
-    for name, array in recorded.constants.items():
-        yield Value(name, array.shape, str(array.dtype))
-    yield from recorded.passes.incoming.values()
-    for node in recorded.passes.forward:
-        for argument, name in zip(node.problem.arguments(), node.arguments):
-            if argument.role == "out" and name != SKIPPED:
-                yield Value(name, argument.shape, argument.dtype)
