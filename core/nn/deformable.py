@@ -22,11 +22,12 @@ class Window(NamedTuple):
     stride: tuple[int, int] = (1, 1)
     dilate: tuple[int, int] = (1, 1)
     pad: tuple[int, int] = (0, 0)
+    pad_end: tuple[int, int] | None = None  # where it is not the same on both sides
 
     def out_size(self, size: Sequence[int]) -> tuple[int, ...]:
         """Return the size of the result for images of a size."""
-        axes = zip(size, *self)
-        return tuple((i + 2 * p - (k - 1) * d - 1) // s + 1 for i, k, s, d, p in axes)
+        axes = zip(size, self.kernel, self.stride, self.dilate, self.pad, self.pad_end or self.pad)
+        return tuple((i + p + q - (k - 1) * d - 1) // s + 1 for i, k, s, d, p, q in axes)
 
 
 def convolution(
@@ -107,7 +108,7 @@ def convolution(
 
 def _unmoved(build: Build, window: Window, out: Sequence[int], axis: int, dtype: str) -> Tensor:
     """Return the rows, or columns, of the taps of each pixel without offsets (1, taps, height, width)."""
-    kernel, stride, dilate, pad = (numbers[axis] for numbers in window)
+    kernel, stride, dilate, pad = (numbers[axis] for numbers in window[:4])
     places = np.arange(out[axis])[None, :] * stride - pad + np.arange(kernel)[:, None] * dilate
     wide = np.empty((*window.kernel, *out))
     wide[:] = places[:, None, :, None] if axis == 0 else places[None, :, None, :]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import names_in, renamed
-from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
+from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.pointwise.problem import broadcast_shape
 
 ASSIGNMENT = re.compile(r"(^|;)\s*([A-Za-z_]\w*)\s*=(?!=)")
@@ -96,7 +96,7 @@ def with_own_gradient(
         known = dict(named)
         for i, (y, dy) in enumerate(zip(ys, dys)):
             known[f"y{i}"] = y
-            known[f"dy{i}"] = build.add(PointwiseProblem.zeros(y.shape, y.dtype), y)[0] if dy is None else dy
+            known[f"dy{i}"] = build.zeros(y) if dy is None else dy
         whole = ys[0].shape
         summed = {name: None if shape == whole else shape for name, shape in names.items()}
         found = dict(zip(names, evaluated(build, backward, known, summed, scalars)))

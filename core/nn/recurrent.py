@@ -17,7 +17,6 @@ from clgraft.core.nn.element_functions import SIGMOID
 from clgraft.core.nn.expressions import evaluated
 from clgraft.core.nn.formulas import renamed
 from clgraft.core.operators.dense import DenseProblem
-from clgraft.core.operators.pointwise import PointwiseProblem
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ def _sum(build: Build, values: Sequence[Tensor], like: Tensor) -> Tensor:
     if len(values) == 1:
         return build.reshape(values[0], like.shape)
     if not values:
-        return build.add(PointwiseProblem.zeros(like.shape, like.dtype), like)[0]
+        return build.zeros(like)
     return build.pointwise("y0 = x0 + x1;", [build.reshape(value, like.shape) for value in values])[0]
 
 

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.interpolation import InterpolationProblem
 
-# where a pixel x1 moved by x0 lies between -1 and 1, where x2 is 2 divided by the length
-PLACES = "(x0 + x1) * x2 - 1"
-
 
 def resized(
     build: Build,

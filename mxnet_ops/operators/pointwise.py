@@ -151,7 +151,7 @@ class Pointwise(Operator):
             if self.gradient == NO_GRADIENT:
                 return (None,) * len(values)
             (known, *_) = (dy for dy in dys if dy is not None)
-            given = (build.pointwise("y0 = 0;", [known])[0] if dy is None else dy for dy in dys)
+            given = (build.zeros(known) if dy is None else dy for dy in dys)
             read = outputs if self.backward_reads_outputs else ()
             unwanted = [f"y{i}" for i, asked in enumerate(wanted) if not asked]
             problem = self._backward(shapes, (kept,) * len(outputs), dtype)

@@ -1,4 +1,4 @@
-"""Fourier transforms as products with constant matrices."""
+"""Fourier transforms, and the windows of their frames."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from clgraft.core.nn.fourier import matrix
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.elementwise import of_two
@@ -14,17 +15,6 @@ from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import axis_of
 from clgraft.plugins.onnx.operators.windows import padded
 from clgraft.plugins.onnx.values import OnnxValue, known
-
-
-def matrix(length: int, outputs: int, parts: int) -> np.ndarray:
-    """Return the matrix (length * parts, outputs * 2) of a transform, for real (1 part) or complex numbers (2)."""
-    angle = -2 * math.pi * (np.outer(np.arange(length), np.arange(outputs)) % length) / length
-    cosine, sine = np.cos(angle), np.sin(angle)
-    real = np.stack([cosine, sine], 2).reshape(length, 2 * outputs)
-    if parts == 1:
-        return real
-    imaginary = np.stack([-sine, cosine], 2).reshape(length, 2 * outputs)
-    return np.stack([real, imaginary], 1).reshape(2 * length, 2 * outputs)
 
 
 @operator("DFT")

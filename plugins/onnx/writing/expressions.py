@@ -8,6 +8,8 @@ import numpy as np
 from onnx import TensorProto
 
 from clgraft.core.model import ModelError
+from clgraft.core.nn.element_functions import find
+from clgraft.core.nn.formulas import renamed
 from clgraft.core.operators.pointwise import ALIASES, CONSTANTS, Statement, Term
 from clgraft.plugins.onnx.writing.writer import Writer
 
@@ -41,9 +43,8 @@ MADE = {
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
 # expressions that are an operator of their own
 WHOLE = {
-    "x0 > 0 ? x0 : 0": "Relu",
-    "x0 < 0 ? 0 : x0": "Relu",
-    "1 / (1 + exp(-x0))": "Sigmoid",
+    renamed(find(name).value, {"x": "x0"}): operator
+    for name, operator in (("relu", "Relu"), ("relu_keep_nan", "Relu"), ("sigmoid", "Sigmoid"))
 }
 
 
