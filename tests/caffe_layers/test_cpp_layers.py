@@ -277,7 +277,7 @@ def test_time_with_regions_runs_them_and_says_where(files, kind):
     runs = [line.split(",") for line in said.splitlines() if line.startswith("clgraft,run,")]
     assert {run[2] for run in runs} == {"graph"}
     results = [run[3].partition(" -> ")[2].split() for run in runs]
-    gradients = [names for names in results if all(name.startswith("g") for name in names)]
+    gradients = [names for names in results if all(name.startswith("d.") for name in names)]
     # those of the filters, of the scales and of the dense layer, by name; without a loss those of the dense layer alone
     passes, fewest = {"loss": (3, 5), "no loss": (2, 2), "forced": (3, 5)}[kind]
     assert len(gradients) == passes and len(runs) == 3 + passes

@@ -285,6 +285,15 @@ def test_propagate_down_stops_gradients(stopped):
     expect_equal(nets(text), shown=("loss",))
 
 
+def test_propagate_down_stops_one_of_several_readers():
+    text = (
+        INPUTS + op("Convolution", "a", "data", parameters=CONV) + op("TanH", "t", "a")
+        + op("Convolution", "p", "t", parameters=CONV, frame="propagate_down: false")
+        + op("Sigmoid", "q", "t") + op("Convolution", "r", "t", parameters=CONV) + op("Eltwise", "d", "p q r") + LOSS
+    )  # fmt: skip
+    expect_equal(nets(text), shown=("loss",))
+
+
 def test_gradients_that_the_text_does_not_foretell():
     """A layer of Caffe's with parameters unknown to the swap: what its calls ask for is computed when they come."""
     table = 'embed_param { input_dim: 5 num_output: 4 bias_term: false weight_filler { type: "xavier" } }'
