@@ -186,7 +186,7 @@ GRAPH_PASSES = (
         "separable",
         "gradients",
     ),
-    *("parts", "views", "recompute", "prepare"),
+    *("casts", "parts", "views", "recompute", "prepare"),
 )
 _SWITCHES = (*GRAPH_PASSES, "all")
 # what `mxnet_ops.engine.repairs` does around MXNet on systems that are younger than it

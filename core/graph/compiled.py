@@ -12,7 +12,7 @@ from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
-from clgraft.core.graph.passes import Preferences, optimise, split_batch, switched_on
+from clgraft.core.graph.passes import Preferences, join_casts, optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.report import Report
@@ -305,6 +305,10 @@ class CompiledGraph:
         passes = switched_on(self.passes)
         if {"parts", "views"} <= set(passes):
             graph = split_batch(graph, self._context.device, constants, self._fits, counts)
+        if "casts" in passes and not self._context.device.is_cpu:
+            before_casts, graph = graph, join_casts(graph)
+            if graph is not before_casts:
+                counts["casts"] = len(before_casts.nodes) - len(graph.nodes)
         placement = Placement(graph, self._context, added, frozenset(constants), passes)
         limit = self._context.device.global_memory if self.memory is None else self.memory
         for placed in placement.attempts(limit, strict=self.memory is not None):

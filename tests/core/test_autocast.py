@@ -9,6 +9,7 @@ from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder, parse_graph
 from clgraft.core.graph.passes import optimise
 from clgraft.core.graph.passes.autocast import mix_types, small_name
+from clgraft.core.graph.passes.casts import join_casts
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -97,6 +98,49 @@ def test_casts_become_parts_of_chains_and_fold_into_constants(context, rng):
     assert compiled.report().nodes == 3
     found = compiled.run(arrays)[y]
     assert found.dtype == np.float32 and found.max() < np.inf
+
+
+CONVERSIONS = """
+input a[4,9] b[2,3,5] c[9] d[2,3,5]
+state s[9]
+a16 = a | pointwise f16 x0[4,9] f32{x0} : y0 = x0;
+b16 = b | pointwise f16 x0[2,3,5] f32{x0} : y0 = x0;
+bt = b16 | transpose f16 x[2,3,5] axes[0,2,1]
+s16 = s | cast n9 from_f32 to_f16
+e = a16 s16 | pointwise f16 x0[4,9] x1[9] : y0 = x0 + x1;
+s = c s | pointwise x0[9] beta{1} : y0 = x0
+late = s | cast n9 from_f32 to_f16
+c16 = c | cast n9 from_f32 to_f16
+d16 = d | cast n30 from_f32 to_f16
+dt = d16 | transpose f16 x[2,3,5] axes[0,2,1]
+f = dt bt | pointwise f16 x0[2,5,3] x1[2,5,3] : y0 = x0 * x1;
+r = e | pointwise f16 x0[4,9] f32{y0} : y0 = x0;
+g = f | transpose f16 x[2,5,3] axes[0,2,1]
+q = g | cast n30 from_f16 to_f32
+output r q late c16 d16
+"""
+
+
+def test_conversions_run_together(context, rng):
+    """A cast and a transposition are one problem, and where no state changes between, several arrays are one."""
+    graph = parse_graph(CONVERSIONS)
+    joined = join_casts(graph)
+    kinds = [(node.problem.kind, len(node.reads)) for node in joined.nodes]
+    assert kinds == [
+        *(("casts", 5), ("pointwise", 2), ("pointwise", 2), ("cast", 1), ("transpose", 1), ("pointwise", 2)),
+        ("casts", 2),
+    ]
+    arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
+    results = []
+    for one in (graph, joined):
+        given = {name: array.copy() for name, array in arrays.items()}
+        found = context.compile(one, "-all").run(given)
+        results.append([given["s"], *(found[name] for name in graph.outputs)])
+        exact = evaluate(one, arrays)
+        assert all(off(found[name], exact[name]) <= 2**-10 for name in graph.outputs)
+    assert all(np.array_equal(a.ravel(), b.ravel()) for a, b in zip(*results))
+    step = optimise(loss_net().gradients(["w0", "w1", "b0"]), mixed="float16")
+    assert len(join_casts(step).nodes) < len(step.nodes)
 
 
 def test_the_forward_pass_alone_is_that_of_both():

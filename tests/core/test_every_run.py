@@ -24,8 +24,21 @@ LARGEST = 300_000  # elements of all arguments
 POISON = "conv backward_filter n2 ic128 ih32 iw32 oc128 kh3 kw3 ph1 pw1"
 KINDS_WITH_KERNELS_FOR_GPUS = ("conv", "dense", "batchnorm")
 KINDS_OF_GENERATED_KERNELS = (
-    *("batchnorm", "cast", "crossentropy", "cumulative", "dropout", "gather", "gridsample", "interpolate", "lrn"),
-    *("matmul", "nms", "pointwise", "pool", "resample", "roialign", "scatter", "softmax", "suppress", "topk", "update"),
+    *("batchnorm", "cast", "casts", "crossentropy", "cumulative", "dropout", "gather", "gridsample", "interpolate"),
+    *(
+        "lrn",
+        "matmul",
+        "nms",
+        "pointwise",
+        "pool",
+        "resample",
+        "roialign",
+        "scatter",
+        "softmax",
+        "suppress",
+        "topk",
+        "update",
+    ),
 )
 NAMED = {f"{name}-{label}": text for name in SETS for label, text in problem_lines(name).items()}
 
@@ -56,7 +69,7 @@ def small_cases(kinds: Sequence[str] = (), largest: float = LARGEST) -> Iterator
     dtypes = cycle(filter(in_numpy, SMALL))
     for case in cases(kinds, largest):
         (problem,) = case.values
-        if problem.dtype == "float32" and problem.kind != "cast":
+        if problem.dtype == "float32" and problem.kind not in ("cast", "casts"):
             dtype = next(dtypes)
             yield pytest.param(in_type(problem, dtype), id=f"{case.id}-{dtype}")
 

@@ -11,6 +11,7 @@ from clgraft.core import settings
 from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph.passes.argmax import keep_argmax
 from clgraft.core.graph.passes.autocast import mix_passes, mix_types
+from clgraft.core.graph.passes.casts import join_casts
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
@@ -45,9 +46,9 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "separable": join_separable,
     "gradients": join_gradients,
 }
-# the memory plan asks for these: segments in parts of the batch, copies as views, values that are computed again where
-# memory is short, and launches that run once because they only prepare constants
-PLANNED = ("parts", "views", "recompute", "prepare")
+# the memory plan asks for these: conversions of several arrays at once, segments in parts of the batch, copies as
+# views, values that are computed again where memory is short, and launches that run once to prepare constants
+PLANNED = ("casts", "parts", "views", "recompute", "prepare")
 NAMES = (*PASSES, *FITTING, *PLANNED)
 # these run before the types are mixed, so that weights are folded in float32; that is no pass which can be switched off
 IN_ONE_TYPE, MIXED = ("dead", "duplicates", "fold"), "types"
@@ -63,6 +64,7 @@ __all__ = [
     "drop_duplicates",
     "fold_batch_norms",
     "fuse_epilogues",
+    "join_casts",
     "join_chains",
     "join_gradients",
     "join_norms",

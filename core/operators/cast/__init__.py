@@ -1,9 +1,11 @@
-"""Conversion of numbers to another type: the problem and its implementation."""
+"""Conversion of numbers to another type: the problems, of one array and of several, and their implementations."""
 
-from clgraft.core.operators.cast import elements
+from clgraft.core.operators.cast import elements, matrices
 from clgraft.core.operators.cast.problem import CastProblem
+from clgraft.core.operators.cast.together import CastsProblem
 from clgraft.core.planning.implementation import register
 
 register(CastProblem, (elements,))
+register(CastsProblem, (matrices,))
 
-__all__ = ["CastProblem"]
+__all__ = ["CastProblem", "CastsProblem"]
