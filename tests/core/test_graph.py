@@ -9,7 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, parse_graph
-from clgraft.core.graph.passes import NAMES
+from clgraft.core.graph.passes import NAMES, drop_duplicates
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -89,6 +89,29 @@ def test_results_equal_float64(context, rng, training, passes):
     for state in graph.states:
         assert close(given[state.name], expected[state.name])
         assert not np.array_equal(given[state.name], arrays[state.name])
+
+
+def test_copies_are_not_computed(context, rng):
+    """Results that equal an input or an earlier result, unless they are outputs or a state's value of that time."""
+    graph = parse_graph(
+        """
+        input a[6] b[2,3]
+        state s[6]
+        c d e = a b | pointwise x0[6] x1[6] : real t = x0; y0 = t; y1 = x0 * x1; y2 = x0 * x1
+        f g = s a | pointwise x0[6] x1[6] : y0 = x0; y1 = x0
+        s = b s | pointwise x0[6] beta{1} : y0 = x0
+        h k = c e | pointwise x0[6] x1[6] : y0 = x0 + x1; y1 = x0 + x1
+        m = f g s d | pointwise x0[6] x1[6] x2[6] x3[6] : y0 = x0 + 2 * x1 + 4 * x2 + 8 * x3
+        output h k m
+        """
+    )
+    fewer = drop_duplicates(graph)
+    assert [len(node.writes) for node in fewer.nodes] == [1, 1, 1, 2, 1]
+    arrays = sample(graph, rng)
+    found, expected = ({**evaluate(one, arrays)} for one in (fewer, graph))
+    assert all(np.array_equal(found[name], expected[name]) for name in ("h", "k", "m"))
+    results = [context.compile(one, "-all").run({n: a.copy() for n, a in arrays.items()}) for one in (fewer, graph)]
+    assert all(np.array_equal(results[0][name], results[1][name]) for name in ("h", "k", "m"))
 
 
 def test_gradients_equal_finite_differences(rng):
