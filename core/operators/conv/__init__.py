@@ -2,7 +2,7 @@
 
 from clgraft.core.operators.channels_last import transposes
 from clgraft.core.operators.conv import bias, direct, few_channels_gpu
-from clgraft.core.operators.conv.channels_last import dense, filters, pixels
+from clgraft.core.operators.conv.channels_last import bias_gpu, dense, filters, pixels
 from clgraft.core.operators.conv.channels_last import depthwise as channels
 from clgraft.core.operators.conv.channels_last import depthwise_gpu as channels_gpu
 from clgraft.core.operators.conv.depthwise import cpu as depthwise
@@ -48,7 +48,8 @@ register(
     ),
 )
 register_channels_last(
-    ConvProblem, (bias, gpu_halves.WGMMA, gpu_halves.MMA, channels, channels_gpu, pixels, filters, dense, transposes)
+    ConvProblem,
+    (bias_gpu, bias, gpu_halves.WGMMA, gpu_halves.MMA, channels, channels_gpu, pixels, filters, dense, transposes),
 )
 
 __all__ = ["ConvProblem"]
