@@ -4,11 +4,12 @@
 
 Inference and a training step with forward, backward and optimizer; `--native` adds MXNet's own operators, `--frozen`
 regions with frozen parameters, which make a difference to inference, and `--trainer` regions whose parameters
-`clgraft.mxnet_ops.Trainer` keeps on the device. Before it is timed, outputs of each model are
-compared with those of the single operators, and so are losses where nothing is drawn. Times are those of the wall clock
-and of the processors: the latter mean more on a machine that does other work as well. MXNet, where its operators or
-optimizers are timed, has the faster of its default number of threads and all processors. The
-floor is the time that the device's measured peaks allow for what clgraft runs, see docs/performance.md.
+`clgraft.mxnet_ops.Trainer` keeps on the device. Before it is timed, outputs of each model are compared with those of
+the single operators, and so are losses where nothing is drawn. `--session` times inference of the exported model
+without MXNet as well, by `clgraft.load`. Times are those of the wall clock and of the processors: the latter mean more
+on a machine that does other work as well. MXNet, where its operators or optimizers are timed, has the faster of its
+default number of threads and all processors. The floor is the time that the device's measured peaks allow for what
+clgraft runs, see docs/performance.md.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--frozen", action="store_true", help="time regions with frozen parameters too")
     parser.add_argument("--precision", choices=tuple(OFF), default="float32", help="of the regions")
     parser.add_argument("--trainer", action="store_true", help="time regions with clgraft.mxnet_ops.Trainer too")
+    parser.add_argument("--session", action="store_true", help="time inference of the exported model without MXNet too")
     parser.add_argument("--inference", action="store_true", help="leave training out")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the times by the wall clock")
     return parser.parse_args()
@@ -97,21 +99,42 @@ class Model:
         return float(loss.mean().asscalar())
 
 
-def expect_equal(name: str, models: dict[str, Model], train: bool, off: float) -> None:
+class Session:
+    """The model as MXNet exports it, in a session of clgraft's, which sends images and brings outputs back."""
+
+    def __init__(self, name: str, options: argparse.Namespace, parameters: str) -> None:
+        import clgraft
+
+        model = Model(name, "native", options, parameters)
+        folder = os.path.dirname(parameters)
+        model.net.export(os.path.join(folder, "exported"))
+        precision = None if options.precision == "float32" else options.precision
+        self.session = clgraft.load(os.path.join(folder, "exported-symbol.json"), precision=precision)
+        self.x = model.x.asnumpy()
+
+    def infer(self) -> np.ndarray:
+        """Return the outputs."""
+        (found,) = self.session.run({"data": self.x}).values()
+        return found
+
+
+def expect_equal(name: str, models: dict[str, Model], session: Session | None, train: bool, off: float) -> None:
     """Compare outputs, and losses of two steps unless a dropout makes them random."""
     outputs = {kind: model.infer().asnumpy() for kind, model in models.items()}
+    if session is not None:
+        outputs["session"] = session.infer()
     losses = {kind: [model.train() for _ in range(2 * train)] for kind, model in models.items()}
     expected, random = outputs["operators"], "Dropout" in str(models["operators"].net)
-    for kind in models:
+    for kind in outputs:
         what = f"{name}, {kind}"
         np.testing.assert_allclose(outputs[kind], expected, atol=off * np.abs(expected).max(), err_msg=what)
-        if train and not random:
+        if kind in models and train and not random:
             # rounding alone changes the loss after a step, by 6e-4 if MXNet gets ResNet-50's 8 images in another order
             steps = 1 if kind == "native" else 2
             np.testing.assert_allclose(losses[kind][:steps], losses["operators"][:steps], rtol=off, err_msg=what)
 
 
-def interleaved(models: dict[str, Model], action: str, runs: int) -> dict[str, list[tuple[float, float]]]:
+def interleaved(models: dict[str, Any], action: str, runs: int) -> dict[str, list[tuple[float, float]]]:
     """Return the times of each model in milliseconds, by the wall clock and of the processors."""
     times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in models}
     for _ in range(runs):
@@ -156,11 +179,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             parameters = os.path.join(folder, "net.params")
             models = {kind: Model(name, kind, options, parameters) for kind in kinds}
-            expect_equal(name, models, "train" in actions, OFF[options.precision])
+            session = Session(name, options, parameters) if options.session else None
+            expect_equal(name, models, session, "train" in actions, OFF[options.precision])
             for action in actions:
                 for kind in kinds[1:]:
                     getattr(models[kind], action)()
-                times = interleaved(models, action, options.runs)
+                timed = {**models, "session": session} if session is not None and action == "infer" else models
+                times = interleaved(timed, action, options.runs)
                 for number, clock in enumerate(("wall clock", "processors")):
                     found = {kind: [pair[number] for pair in pairs] for kind, pairs in times.items()}
                     each = "  ".join(f"{kind} {statistics.median(own):8.1f} ms" for kind, own in found.items())
@@ -168,6 +193,9 @@ def main() -> None:
                     for kind in ours[1:]:
                         pairs = zip(found["operators"], found[kind])
                         ratios.append(f"operators / {kind} {statistics.median(a / b for a, b in pairs):.2f}")
+                    if "session" in found:
+                        pairs = zip(found["regions"], found["session"])
+                        ratios.append(f"regions / session {statistics.median(a / b for a, b in pairs):.2f}")
                     print(f"{name:16} {action:5} {clock}  {each}  {'  '.join(ratios)}", flush=True)
                 print(f"{name:16} {action:5} floor       ", end="")
                 least = {kind: floors.of(getattr(models[kind], action)) for kind in ours}
@@ -176,7 +204,7 @@ def main() -> None:
                     print(f"  {kind} {1e3 * floor:8.1f} ms ({floor / walls[kind]:.0%})", end="")
                 print(flush=True)
                 rows.append(row_of(name, action, walls, least))
-        del models
+        del models, session, timed
         gc.collect()  # before the next net takes as much memory
     import mxnet
 

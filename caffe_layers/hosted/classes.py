@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clgraft.caffe_layers import LAYERS
-from clgraft.caffe_layers.swap.rules import OWN, VIEWS
+from clgraft.caffe_layers.swap.rules import OWN, UNSWAPPED, VIEWS
 from clgraft.core.errors import ProblemError
 
 # types of Caffe's forks whose class has another name
@@ -12,7 +12,7 @@ CLASSES = {"DepthwiseConvolution": "OclDepthwiseConvolution", "ConvolutionDepthw
 
 def types() -> list[tuple[str, str, bool]]:
     """Return Caffe's types with ours, and whether ours may take their place in any net, outside of regions too."""
-    ours = {name[len("Ocl") :]: name for name in LAYERS if name not in OWN}
+    ours = {name[len("Ocl") :]: name for name in LAYERS if name not in (*OWN, *UNSWAPPED)}
     ours.update(CLASSES)
     return [(kind, name, kind not in VIEWS) for kind, name in ours.items()]
 

@@ -8,7 +8,7 @@ from clgraft.caffe_layers.layers import fillers
 from clgraft.caffe_layers.layers.built import BuiltLayer
 from clgraft.core.nn import activations, element_functions
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.element_functions import LEFT, Function, find
+from clgraft.core.nn.element_functions import LEFT, SELECT, Function, find
 
 E = -1  # Caffe's sign for the base e
 
@@ -20,7 +20,11 @@ class Activation(BuiltLayer):
     ----------
     formula : Function
         What `function` returns.
+    way : str
+        Its gradient.
     """
+
+    way: ClassVar[str] = LEFT
 
     def configure(self, shapes: list) -> None:
         self.formula = self.function()
@@ -30,7 +34,7 @@ class Activation(BuiltLayer):
         raise NotImplementedError
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
-        return activations.applied(build, bottoms[0], self.formula, LEFT)
+        return activations.applied(build, bottoms[0], self.formula, self.way)
 
 
 class OclReLU(Activation):
@@ -149,6 +153,18 @@ class OclClip(Activation):
         there = given.HasField("min") and given.HasField("max")
         self.expect(there and given.min <= given.max, f"clip_param {{ {given} }}".replace("\n", " "), "min and max")
         return find("clip").given(low=given.min, high=given.max)
+
+
+class OclReLU6(Activation):
+    """``x``, at least 0 and at most 6, a layer of forks; the gradient at both is 0."""
+
+    word: ClassVar[str] = "relu6"
+    way: ClassVar[str] = SELECT
+
+    def function(self) -> Function:
+        slope = self.parameters.relu6_param.negative_slope
+        self.expect(slope == 0, f"negative_slope {slope}", "0")
+        return find("clip").given(low=0.0, high=6.0)
 
 
 class OclThreshold(Activation):

@@ -1,4 +1,4 @@
-"""Scale and Bias: a factor and a sum that are broadcast along some axes, learned or from a second bottom."""
+"""Scale, Bias and Axpy: factors and sums that are broadcast along some axes, learned or from another bottom."""
 
 from __future__ import annotations
 
@@ -88,3 +88,21 @@ class OclBias(Affine):
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
         x, term = (*bottoms, *blobs)
         return elementwise.scaled(build, x, None, term, self.axis)
+
+
+class OclAxpy(BuiltLayer):
+    """``y = a x + b`` of bottoms a, x and b, where a (n, c) or (n, c, 1, 1) is broadcast: a layer of SENet's fork."""
+
+    word: ClassVar[str] = "axpy"
+    bottoms: ClassVar[tuple] = (3, 3)
+    may_be_in_place: ClassVar[bool] = False
+
+    def prepare(self, shapes: list) -> list:
+        gates, x, term = shapes
+        good = gates[:2] == x[:2] and all(size == 1 for size in gates[2:])
+        self.expect(good, f"shape {gates} of bottom 0", f"{(*x[:2], 1, 1)}")
+        self.expect(term == x, f"shape {term} of bottom 2", f"{x}, the shape of bottom 1")
+        return super().prepare(shapes)
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        return elementwise.gated_sum(build, *bottoms)

@@ -1,4 +1,4 @@
-"""Batch norm in Caffe's form: it normalizes only; factor and term are those of a Scale layer."""
+"""Batch norm in Caffe's form, which normalizes only, and in that of forks, with factor and term."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from clgraft.caffe_layers.layers import fillers
 from clgraft.caffe_layers.layers.built import BuiltLayer
 from clgraft.caffe_layers.layers.layer import TEST
-from clgraft.core.nn import norms
+from clgraft.core.nn import elementwise, norms
 from clgraft.core.nn.builder import Build, Tensor
 
 
@@ -63,3 +63,43 @@ class OclBatchNorm(BuiltLayer):
 
     def counted(self) -> Sequence[tuple[int, float, float]]:
         return ((2, self.fraction, 1.0),) if self.values and not self.is_global else ()
+
+
+class OclBN(BuiltLayer):
+    """Batch norm with factor and term, type BN of two forks.
+
+    PSPNet: blobs slope, bias, mean and variance (C); mean and variance are those of the blobs, so the phase is TEST, or
+    `frozen` is set. SegNet: blobs scale and shift (C); of `bn_mode` INFERENCE it is no more than these, of LEARN the
+    statistics are those of the batch, in both phases. Four blobs, or without any the names of fields, tell them apart.
+    """
+
+    word: ClassVar[str] = "bn"
+
+    def configure(self, shapes: list) -> None:
+        given, shape = self.parameters.bn_param, shapes[0]
+        self.expect(len(shape) >= 2, f"shape {shape}", "at least 2 axes")
+        fields = ("scale_filler", "shift_filler", "bn_mode")
+        of_segnet = len(self.blobs) == 2 or (not len(self.blobs) and any(given.HasField(name) for name in fields))
+        self.channels, self.averaged = shape[1], not of_segnet
+        factor, term = ("scale_filler", "shift_filler") if of_segnet else ("slope_filler", "bias_filler")
+        blobs = [(factor, 1.0), (term, 0.0)]
+        if self.averaged:
+            good = self.phase == TEST or given.frozen
+            self.expect(good, "phase TRAIN", "TEST, or frozen: averages of statistics are not trained")
+            blobs += [(term, 0.0), (term, 0.0)]
+        one = (1, self.channels, 1, 1)
+        self.make_blobs(*((one, fillers.given_or(given, name, value)) for name, value in blobs))
+
+    def prepare(self, shapes: list) -> list:
+        self.expect(shapes[0][1] == self.channels, f"{shapes[0][1]} channels", self.channels)
+        return super().prepare(shapes)
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        (x,), given = bottoms, self.parameters.bn_param
+        vectors = [build.reshape(blob, (self.channels,)) for blob in blobs]
+        if self.averaged:
+            eps = given.var_eps if given.HasField("var_eps") else given.eps
+            return norms.batch_norm(build, x, *vectors[:2], (vectors[2], vectors[3]), eps=eps).y
+        if given.bn_mode == given.INFERENCE:
+            return elementwise.scaled(build, x, *vectors, 1)
+        return norms.batch_norm(build, x, *vectors, eps=given.var_eps).y

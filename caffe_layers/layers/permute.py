@@ -1,4 +1,4 @@
-"""Permute, a layer of the SSD fork and others: the axes of a bottom in another order."""
+"""Permute and ShuffleChannel, layers of forks: axes, or channels, of a bottom in another order."""
 
 from __future__ import annotations
 
@@ -25,3 +25,20 @@ class OclPermute(BuiltLayer):
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
         return moves.transposed(build, bottoms[0], self.order)
+
+
+class OclShuffleChannel(BuiltLayer):
+    """The first channel of each of `group` groups, then the second ones, and so on (ShuffleNet)."""
+
+    word: ClassVar[str] = "shuffle"
+    may_be_in_place: ClassVar[bool] = False
+
+    def prepare(self, shapes: list) -> list:
+        shape, self.groups = shapes[0], self.parameters.shuffle_channel_param.group
+        self.expect(len(shape) >= 2, f"shape {shape}", "at least 2 axes")
+        good = self.groups > 0 and shape[1] % self.groups == 0
+        self.expect(good, f"group {self.groups}", f"a divisor of {shape[1]} channels")
+        return super().prepare(shapes)
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        return moves.shuffled_channels(build, bottoms[0], self.groups)

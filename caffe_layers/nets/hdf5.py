@@ -1,9 +1,14 @@
-"""Caffe's files in HDF5: parameters of nets and states of solvers. They need h5py."""
+"""Caffe's files in HDF5: parameters of nets and states of solvers. They need h5py.
+
+What a file says of itself is checked before memory is taken for it: its arrays are in the file, and not larger than
+compression explains.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,9 @@ from clgraft.core.model import ModelError
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 DATA, HISTORY = "data", "history"
+MOST_PER_BYTE, ROOM = 64, 2**20  # bytes of arrays: of each byte of the file, and besides
+MOST_GROUPS, DEEPEST = 100_000, 32
+FAULTS = (OSError, LookupError, ValueError, AttributeError, TypeError, RuntimeError, OverflowError, MemoryError)
 
 
 def _library(path: Any) -> Any:
@@ -38,8 +46,9 @@ def read_weights(path: str) -> list[tuple[str, tuple[np.ndarray, ...]]]:
     library = _library(path)
     try:
         with library.File(path, "r") as file:
-            return [(str(name), _numbered(group)) for name, group in file[DATA].items()]
-    except (OSError, KeyError, ValueError, AttributeError) as error:
+            reader = _Reader(library, path)
+            return list(reader.layers(reader.inside(file, DATA)))
+    except FAULTS as error:
         raise ModelError(f"[caffe] got {path}, which is no net's parameters in HDF5: {error}") from None
 
 
@@ -62,14 +71,55 @@ def read_state(path: str) -> tuple[int, str, list[np.ndarray], int]:
     library = _library(path)
     try:
         with library.File(path, "r") as file:
-            learned = file["learned_net"][()] if "learned_net" in file else b""
-            learned = learned if isinstance(learned, bytes) else np.asarray(learned).item()
+            reader = _Reader(library, path)
+            learned = reader.array(file, "learned_net", "SO").item() if "learned_net" in file else b""
             text = learned.decode() if isinstance(learned, bytes) else str(learned)
-            steps = [int(np.asarray(file[name]).reshape(-1)[0]) for name in ("iter", "current_step")]
-            return steps[0], text.rstrip("\0"), list(_numbered(file[HISTORY])), steps[1]
-    except (OSError, KeyError, ValueError, AttributeError, IndexError) as error:
+            steps = [int(reader.array(file, name, "iu").reshape(-1)[0]) for name in ("iter", "current_step")]
+            histories = reader.inside(file, HISTORY)
+            return steps[0], text.rstrip("\0"), list(reader.numbered(histories, len(histories))), steps[1]
+    except FAULTS as error:
         raise ModelError(f"[solver] got {path}, which is no state of a solver in HDF5: {error}") from None
 
 
-def _numbered(group: Any) -> tuple[np.ndarray, ...]:
-    return tuple(np.asarray(group[str(number)]) for number in range(len(group)))
+class _Reader:
+    """Takes arrays out of a file, as many as its size explains."""
+
+    def __init__(self, library: Any, path: str) -> None:
+        self._library = library
+        self._room = MOST_PER_BYTE * os.path.getsize(path) + ROOM
+        self._groups = MOST_GROUPS
+
+    def layers(self, group: Any, name: str = "") -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
+        """Yield the layers in a group with their arrays; a name with slashes is a group in groups."""
+        self._groups -= 1
+        if self._groups < 0 or name.count("/") > DEEPEST:
+            raise ValueError("more groups than a net has layers")
+        inner = {each: self.inside(group, each) for each in map(str, group)}
+        groups = {each: value for each, value in inner.items() if isinstance(value, self._library.Group)}
+        count = len(inner) - len(groups)
+        if name and (count or not groups):
+            yield name, self.numbered(group, count)
+        for each, value in groups.items():
+            yield from self.layers(value, f"{name}/{each}" if name else each)
+
+    def inside(self, group: Any, name: str) -> Any:
+        """Return what a group has under a name; links may lead out of the file."""
+        if not isinstance(group.get(name, getlink=True), self._library.HardLink):
+            raise ValueError(f"{name!r} is a link")
+        return group[name]
+
+    def array(self, group: Any, name: str, kinds: str = "f") -> np.ndarray:
+        """Return the elements of an array of some kinds of NumPy's types."""
+        found = self.inside(group, name)
+        if not isinstance(found, self._library.Dataset) or found.is_virtual or found.external:
+            raise ValueError(f"{name!r} is no array of this file")
+        if found.dtype.kind not in kinds:
+            raise ValueError(f"{name!r} has elements of type {found.dtype}")
+        self._room -= math.prod(found.shape) * found.dtype.itemsize
+        if self._room < 0:
+            raise ValueError(f"{name!r} of shape {found.shape} is more than the file can hold")
+        return np.asarray(found[()])
+
+    def numbered(self, group: Any, count: int) -> tuple[np.ndarray, ...]:
+        """Return the arrays that a group has under 0, 1, ..."""
+        return tuple(self.array(group, str(number)) for number in range(count))

@@ -136,6 +136,8 @@ class NetLayer:
     blobs : list of numpy.ndarray
     states : set of int
         The blobs that a forward pass changes.
+    finish : callable or None
+        What the array of the first top becomes before a user gets it, if not what it is.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class NetLayer:
         if phase == TEST or self._is_global():
             layer.begin()
         self.blobs = [blob.data for blob in layer.blobs]
+        self.finish = getattr(layer, "finish", None)
         counted = [index for index, *_ in layer.counted()]
         self.states = {*getattr(layer, "changed", ()), *counted} if phase != TEST and not self._is_global() else set()
 

@@ -290,6 +290,7 @@ class _Lowering:
         self._keys: list[Tensor] = []
         self._weights: dict[str, float] = {}  # tops that are losses, with their weights
         self._heads: list[Tensor] = []
+        self._finished: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
 
     def run(self) -> LoweredTraining:
         """Return the graph; parameters that have no array yet get one."""
@@ -325,10 +326,11 @@ class _Lowering:
             inputs,
             self._inside,
             {**self._learned, **blobs},
-            tuple(self._heads),
-            shown,
-            self._weights,
-            tuple(self._keys),
+            finished=self._finished,
+            heads=tuple(self._heads),
+            shown=shown,
+            losses=self._weights,
+            keys=tuple(self._keys),
         )
 
     def _see(
@@ -381,6 +383,8 @@ class _Lowering:
         tops = made.build(build, bottoms, learned, self._key if net.phase == TRAIN else None)
         if self.layers is not None:
             self._see_built(number, layer, bottoms, tops, learned, made)
+        if made.finish is not None:
+            self._finished[layer.top[0]] = made.finish
         for top, name, weight in zip(tops, layer.top, made.loss_weights()):
             if weight and net.whole:
                 self._weights[name] = net.loss_weights[name] = weight

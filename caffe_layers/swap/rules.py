@@ -79,6 +79,11 @@ VIEWS = {
 NO_COUNTERPART = "no OpenCL counterpart"
 
 OWN = ("OclPointwise", "OclAdaptiveMaxPooling")  # no types of Caffe's: their param_str is the user's own
+# types of forks that are layers of nets without Caffe, and Python layers by hand, but which nothing swaps
+UNSWAPPED = (
+    *("OclAxpy", "OclBN", "OclDetectionOutput", "OclInterp", "OclPriorBox", "OclROIPooling", "OclReLU6"),
+    *("OclShuffleChannel", "OclUpsample"),
+)
 OURS = frozenset(rule.layer for rule in (*RULES.values(), *VIEWS.values()))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -26,12 +26,16 @@ class LoweredNet:
         For inputs of the graph that are parameters, the parameters' names.
     values : mapping of str to Tensor
         All values that have names in the net: inputs, parameters, what is computed inside, and outputs.
+    finished : mapping of str to callable
+        For values by their names, what their arrays become before a user gets them: of those whose size depends on
+        elements the graph computes the largest one.
     """
 
     build: Build
     inputs: Mapping[str, Tensor]
     parameters: Mapping[str, str]
     values: Mapping[str, Tensor]
+    finished: Mapping[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)
 
 
 class Net(Protocol):

@@ -401,7 +401,7 @@ class NetSession(Session):
             found = compiled.run({**arrays, **changing})
             arrays = {**arrays, **{name: found[name] for name in wanted}}
         results = []
-        for tensor in tensors:
+        for name, tensor in zip(names, tensors):
             if tensor.name in lowered.build.constants:
                 array = lowered.build.constants[tensor.name]
             elif tensor.name in lowered.parameters:
@@ -409,5 +409,7 @@ class NetSession(Session):
             else:
                 array = arrays[tensor.name]
             array = array.reshape(tensor.shape)
+            if name in lowered.finished:
+                array = lowered.finished[name](array)
             results.append(array if tensor.name in wanted else np.array(array))
         return results

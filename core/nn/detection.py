@@ -178,12 +178,34 @@ def regions(
     rois : Tensor
         (regions, 5): the number of the image, left, top, right, bottom.
     """
+    return _pooled(build, x, rois, "average", size, scale, samples, half_pixel)
+
+
+def pooled_regions(build: Build, x: Tensor, rois: Tensor, size: tuple[int, int], *, scale: float) -> Tensor:
+    """Return regions of images as images of one size, of which each pixel is the largest one in its part of a region.
+
+    Parameters
+    ----------
+    rois : Tensor
+        As of `regions`; corners are rounded to pixels, the last ones included.
+    """
+    return _pooled(build, x, rois, "pixels", size, scale)
+
+
+def _pooled(
+    build: Build,
+    x: Tensor,
+    rois: Tensor,
+    operator: str,
+    size: tuple[int, int],
+    scale: float,
+    samples: int = 0,
+    half_pixel: bool = False,
+) -> Tensor:
     batch, channels, *planes = x.shape
     count = rois.shape[0]
     number = build.reshape(shapes.cut(build, rois, (count, 1), (0, 0)), (count,))
     (image,) = build.add(CastProblem(count, rois.dtype, "int32"), number)
     corners = shapes.cut(build, rois, (count, 4), (0, 1))
-    problem = RoiAlignProblem(
-        "average", batch, channels, tuple(planes), count, size, samples, half_pixel, dtype=x.dtype
-    )
+    problem = RoiAlignProblem(operator, batch, channels, tuple(planes), count, size, samples, half_pixel, dtype=x.dtype)
     return build.add(problem, x, corners, image, scalars={"scale": scale})[0]

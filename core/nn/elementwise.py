@@ -451,6 +451,13 @@ def scaled(build: Build, x: Tensor, factor: Tensor | None, term: Tensor | None, 
     return build.reshape(combined(build, combination, {"x": build.reshape(x, view), **along}), x.shape)
 
 
+def gated_sum(build: Build, gates: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return x times gates, which lie along its first axes, plus y (Hu et al. 2018, "Squeeze-and-Excitation")."""
+    rows = (gates.size, x.size // max(gates.size, 1))
+    values = [build.reshape(gates, (gates.size, 1)), build.reshape(x, rows), build.reshape(y, rows)]
+    return build.reshape(build.pointwise("y0 = x0 * x1 + x2;", values)[0], x.shape)
+
+
 def compared(build: Build, x: Tensor, comparison: str, other: float | Tensor) -> Tensor:
     """Return 1 where a comparison (a function of `BINARY`, or ``not_equal``) with a number or values holds, else 0."""
     first = build.here

@@ -12,7 +12,7 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.shapes import cut, padded
 from clgraft.core.operators.cumulative import CumulativeProblem
-from clgraft.core.operators.indexing import GatherProblem
+from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.pooling import PoolProblem
 from clgraft.core.problem import SMALL, ceil_div
@@ -122,6 +122,38 @@ def places_in_tensor(build: Build, found: Tensor, size: Sizes, dtype: str, *, co
         rows, columns = map(float, size)
         text = f"real r = floor(x0 / {columns!r}); y0 = (x0 - r * {columns!r}) * {rows!r} + r + x1;"
     return build.without_gradient(build.pointwise(text, [build.cast(found, dtype), build.constant(begins)])[0])
+
+
+def unpooled(build: Build, x: Tensor, found: Tensor, size: Sizes) -> Tensor:
+    """Return planes of zeros in which the elements of x stand at their places.
+
+    Parameters
+    ----------
+    x : Tensor
+        (n, c, ...).
+    found : Tensor
+        As `places` returns them, of the shape of x: a negative one, or one beyond the plane, is none. Of equal places
+        the last element counts in the result, and all of them get its gradient.
+    size : sequence of int
+        Of a plane of the result.
+    """
+    lines, count, extent = math.prod(x.shape[:2]), math.prod(x.shape[2:]), math.prod(size)
+    first = build.here
+    (inside,) = build.pointwise("y0 = x0 < 0 ? none : fmin(x0, none);", [found], {"none": float(extent)})
+    index = build.cast(build.reshape(inside, (lines, count)), "int32")
+    problem = ScatterProblem(lines, extent, 1, count, "rows", x.dtype, "set", onto_zero=True)
+    (y,) = build.add(problem, index, x)
+
+    def gradient(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        (dx,) = build.add(GatherProblem(lines, extent, 1, count, "rows", x.dtype), dy, index)
+        there = [build.reshape(inside, (lines, count)), build.reshape(dx, (lines, count))]
+        (dx,) = build.pointwise("y0 = x0 < none ? x1 : 0;", there, {"none": float(extent)})
+        return build.reshape(dx, x.shape), None
+
+    build.state_gradient(first, (x, found), (y,), gradient)
+    return build.reshape(y, (*x.shape[:2], *size))
 
 
 def whole(build: Build, x: Tensor, operator: str, p: float = 2) -> Tensor:

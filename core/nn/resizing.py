@@ -36,3 +36,8 @@ def interpolation(
     return InterpolationProblem(
         "forward", method, batch, channels, tuple(pixels), tuple(size), coordinates, rounding, dtype
     )
+
+
+def zoomed(size: int, shrink: int, zoom: int) -> int:
+    """Return the number of pixels when every `shrink`-th is kept, and then `zoom - 1` are put between two of them."""
+    return (size - 1) // shrink * zoom + 1

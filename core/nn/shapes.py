@@ -137,3 +137,10 @@ def counted(build: Build, count: int, start: float, step: float, dtype: str) -> 
     (places,) = build.add(CumulativeProblem("sum", 1, count, 1, exclusive=True, dtype=dtype), ones)
     scalars = {"start": start, "by": step}
     return build.pointwise("y0 = start + by * x0;", [build.reshape(places, (count,))], scalars)[0]
+
+
+def shuffled_channels(build: Build, x: Tensor, groups: int) -> Tensor:
+    """Return (n, c, ...) with the first channel of each group in front, then the second ones (Zhang et al. 2018)."""
+    n, c, rest = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    parts = build.reshape(x, (n, groups, c // groups, rest))
+    return build.reshape(transposed(build, parts, (0, 2, 1, 3)), x.shape)

@@ -138,6 +138,12 @@ def _roi_align(
     return detection.regions(build, x, rois, pooled_size, scale=spatial_scale, samples=samples, half_pixel=aligned)
 
 
+def _roi_pooling(build: Build, x: Tensor, rois: Tensor, pooled_size: tuple[int, int], spatial_scale: float) -> Tensor:
+    expect(x.ndim == 4, f"data of shape {x.shape}", "4 axes")
+    expect(rois.ndim == 2 and rois.shape[1] == 5, f"rois of shape {rois.shape}", "(regions, 5)")
+    return detection.pooled_regions(build, x, rois, pooled_size, scale=spatial_scale)
+
+
 # deformable convolutions
 
 
@@ -285,6 +291,13 @@ INNER.update(
                 "position_sensitive": _without("sum over parts of the channels"),
                 "aligned": flag,
             },
+            real=True,
+            outside=_untrained,
+        ),
+        "ROIPooling": Row(
+            ("data", "rois"),
+            _roi_pooling,
+            {"pooled_size": _two, "spatial_scale": number()},
             real=True,
             outside=_untrained,
         ),

@@ -358,7 +358,8 @@ class _Lowering:
         inside = {given.inside: given.name for given in self._given.values() if not given.is_input}
         heads, shown = self._losses() if self._build.training else ((), {})
         weights = dict.fromkeys(shown, 1.0)
-        return LoweredTraining(self._build, inputs, inside, named, heads, shown, weights, tuple(self._keys))
+        found = (self._build, inputs, inside, named)
+        return LoweredTraining(*found, heads=heads, shown=shown, losses=weights, keys=tuple(self._keys))
 
     def _losses(self) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """Return the net's heads that are losses with gradients of their own, and the values of these losses."""

@@ -15,6 +15,7 @@ import numpy as np
 from clgraft.caffe_layers.swap import Report, swap_net
 from tests.caffe_layers.caffe_nets import TEST, load, written
 from tests.caffe_layers.net_styles import STYLES, small
+from tests.caffe_layers.session_nets import SessionNet
 
 NUDGE = 2.0**-21  # four units of float32's rounding: what one layer may do to its top
 FLOOR = 2e-5  # what one sum of float32 may be off by
@@ -38,7 +39,7 @@ class Comparison:
         return [f"{n}: {e:.1e} > {self.limit(n):.1e}" for n, e in self.errors.items() if not e <= self.limit(n)]
 
 
-def compare_nets(text: str, weights: str, seed: int = 20, regions: bool = False) -> Comparison:
+def compare_nets(text: str, weights: str, seed: int = 20, regions: bool = False, session: bool = False) -> Comparison:
     """Run a net and its twin on the same data and weights, which travel through a native caffemodel.
 
     Parameters
@@ -49,13 +50,16 @@ def compare_nets(text: str, weights: str, seed: int = 20, regions: bool = False)
         Where the caffemodel is written.
     regions : bool
         Whether the swapped net has regions; the score stays visible.
+    session : bool
+        Whether the twin is the net without Caffe.
     """
     rng = np.random.default_rng(seed)
     caffe.set_random_seed(seed)
     forced = "force_backward: true\n" + text
     score = load(text, TEST).bottom_names["loss"][0]
     swapped, report = swap_net(forced, regions=regions, keep=[score])
-    native, ours, nudged = (load(part, TEST) for part in (forced, swapped, forced))
+    native, nudged = load(forced, TEST), load(forced, TEST)
+    ours = SessionNet(forced, TEST, (score,)) if session else load(swapped, TEST)
     for name, blobs in native.params.items():
         for index, blob in enumerate(blobs):
             if ("bn" in name and index) or ("scale" in name and not index):

@@ -34,7 +34,13 @@ WHEEL_ONLY_MESSAGES = {
 
 # What ours knows by name, of Caffes later than these or of forks; a fork's own number for it is not ours.
 LATER = {"clip_param"}
-OF_FORKS = {"LayerParameter": {"permute_param", "norm_param"}, "PoolingParameter": {"ceil_mode"}}
+OF_FORKS = {
+    "LayerParameter": {
+        *("permute_param", "norm_param", "prior_box_param", "detection_output_param", "roi_pooling_param"),
+        *("interp_param", "upsample_param", "shuffle_channel_param", "relu6_param", "bn_param"),
+    },
+    "PoolingParameter": {"ceil_mode"},
+}
 
 
 def caffe_definition():

@@ -142,6 +142,10 @@ OPERATORS = {
         )
         for keys in ({}, {"sample_ratio": 2}, {"aligned": True})
     },
+    "align to pixels": (
+        mx.sym.ROIPooling(V("x"), V("r"), (3, 2), 0.5, name="o"),
+        {"x": (2, 3, 9, 11), "r": (5, 5)},
+    ),
     "deformable": (
         mx.sym.contrib.DeformableConvolution(
             V("x"), V("d"), V("w"), V("b"), kernel=(3, 3), num_filter=4, pad=(1, 1), num_deformable_group=2, name="o"

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clgraft.caffe_layers.nets.weights import LayerWeights, write_caffemodel
+
 FILES = Path(__file__).resolve().parents[1] / "plugins" / "models" / "files"
 NET = """
 name: "net"
@@ -24,7 +26,7 @@ layer { name: "fc8" type: "InnerProduct" bottom: "relu7" top: "fc8"
   inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
 """
 SOLVER = 'net: "train_val.prototxt"\nbase_lr: 0.01\nlr_policy: "fixed"\nmax_iter: 1\nsolver_mode: CPU\n'
-CAFFEMODEL = b"\n\x03net"  # a NetParameter with the name "net"
+BLOBS = {"conv1": ((4, 3, 3, 3), (4,)), "fc7": ((4, 144), (4,)), "fc8": ((2, 4), (2,))}
 
 
 def array(*shape: int) -> np.ndarray:
@@ -37,7 +39,8 @@ def prototxts() -> None:
     for name in ("net", "train_val", "deploy"):
         Path(f"{name}.prototxt").write_text(NET)
     Path("solver.prototxt").write_text(SOLVER)
-    Path("net.caffemodel").write_bytes(CAFFEMODEL)
+    layers = [LayerWeights(name, "", tuple(array(*shape) for shape in shapes)) for name, shapes in BLOBS.items()]
+    write_caffemodel("net.caffemodel", layers, "net")
 
 
 def problems() -> dict[str, Any]:

@@ -63,6 +63,16 @@ def test_reasons_are_given_for_what_is_not_executed():
     assert [named(one) for one in left if one.language == "python"] == []
 
 
+@pytest.mark.parametrize("name", ["MXNet", "Caffe"])
+def test_the_first_examples_of_a_framework_need_none(name: str):
+    """In README and in the guide: pip install alone has to do."""
+    for page, heading in (("README.md", f"## {name}"), (f"docs/{name.lower()}.md", "## Without the framework")):
+        lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+        begin = lines.index(heading)
+        first = next(one for one in ALL if one.page == page and one.line > begin)
+        assert (first.language, first.framework) == ("python", "") and "clgraft.load(" in first.code, named(first)
+
+
 @pytest.mark.parametrize(("page", "framework"), PYTHON, ids=[f"{page}-{name or 'core'}" for page, name in PYTHON])
 def test_python_runs(page: str, framework: str, tmp_path, monkeypatch):
     if not available(framework):

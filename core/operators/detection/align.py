@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from clgraft.core.operators.detection.reference import align
+from clgraft.core.operators.detection.reference import align, pooled
 from clgraft.core.problem import Argument, Problem, sample_argument
 from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number, PerAxis
 
-OPERATORS = ("average", "max")
+OPERATORS = ("average", "max", "pixels")
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class RoiAlignProblem(Problem):
     ----------
     operator : str
         What becomes of the samples of an output pixel: ``average``, or ``max`` of all weighted pixels around them.
+        ``pixels``: no samples, but the largest of the pixels in its part of the region, whose corners are rounded to
+        pixels, half a pixel away from 0; 0 where there is none (Girshick 2015, "Fast R-CNN").
     batch, channels : int
     in_size : tuple of int
         x is (batch, channels, height, width).
@@ -82,6 +84,9 @@ class RoiAlignProblem(Problem):
             self._expect(good, name, sizes, "two numbers from 1 on")
         self._take_counts(batch=0, channels=0, regions=0, samples=0)
         self._expect_words(operator=OPERATORS)
+        if self.operator == "pixels":
+            given = self.samples, self.half_pixel
+            self._expect(given == (0, False), "samples, half_pixel", given, "neither for pixels")
 
     def arguments(self) -> tuple[Argument, ...]:
         return (
@@ -110,4 +115,5 @@ class RoiAlignProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        return {"y": align(self, arrays, (scalars or self.trial_scalars())["scale"])}
+        find = pooled if self.operator == "pixels" else align
+        return {"y": find(self, arrays, (scalars or self.trial_scalars())["scale"])}

@@ -1,4 +1,4 @@
-"""Overlaps of boxes and aligned regions in float64 with NumPy."""
+"""Overlaps of boxes and regions of interest in float64 with NumPy."""
 
 from __future__ import annotations
 
@@ -74,3 +74,23 @@ def _between(image: np.ndarray, at: list[float], size: tuple[int, int], apart: b
     ]
     whole = np.stack(parts, 1)
     return whole if apart else whole.sum(1, keepdims=True)
+
+
+def pooled(problem: Any, arrays: Mapping[str, np.ndarray], scale: float) -> np.ndarray:
+    """Compute the largest pixels of the parts of regions from the definition, part by part."""
+    x, rois = (np.asarray(arrays[name], np.float64) for name in ("x", "rois"))
+    images = np.asarray(arrays["image"]).astype(int)
+    y = np.zeros((problem.regions, problem.channels, *problem.out_size))
+    places = rois * scale
+    corners = (np.sign(places) * np.floor(np.abs(places) + 0.5)).astype(int)
+    for r, (left, top, right, bottom) in enumerate(corners):
+        sizes = max(bottom - top + 1, 1), max(right - left + 1, 1)
+        for place in np.ndindex(*problem.out_size):
+            part = []
+            for begin, p, size, count, limit in zip((top, left), place, sizes, problem.out_size, problem.in_size):
+                low, high = begin + p * size // count, begin - (-(p + 1) * size // count)
+                part.append(slice(min(max(low, 0), limit), min(max(high, 0), limit)))
+            pixels = x[images[r]][(slice(None), *part)]
+            if pixels.size:
+                y[(r, slice(None), *place)] = pixels.max((1, 2))
+    return y

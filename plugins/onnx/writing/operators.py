@@ -221,6 +221,32 @@ def interpolate(call: Call) -> list[str]:
     return call.add("Resize", [*call.reads.values(), "", "", sizes], **words)
 
 
+def regions(call: Call) -> list[str]:
+    problem, writer = call.problem, call.writer
+    x, rois, image = (call.reads[name] for name in ("x", "rois", "image"))
+    if problem.operator == "pixels":
+        rows = (problem.regions, 5)
+        column = (problem.regions, 1)
+        number = writer.add("Cast", [writer.reshaped(image, column)], column, to=TYPES[problem.dtype])
+        whole = writer.add("Concat", [number, rois], rows, axis=1)
+        return call.add("MaxRoiPool", [x, whole], pooled_shape=problem.out_size, spatial_scale=call.scalars["scale"])
+    number = writer.add("Cast", [image], (problem.regions,), to=CASTS["int64"])
+    words = {"mode": {"average": "avg"}.get(problem.operator, problem.operator), "sampling_ratio": problem.samples}
+    if writer.opset >= 16:
+        words["coordinate_transformation_mode"] = "half_pixel" if problem.half_pixel else "output_half_pixel"
+    call.expect(writer.opset >= 16 or not problem.half_pixel, "opset 16 or later, or regions from 0 on")
+    height, width = problem.out_size
+    sizes = {"output_height": height, "output_width": width, "spatial_scale": call.scalars["scale"]}
+    return call.add("RoiAlign", [x, rois, number], **words, **sizes)
+
+
+def gather(call: Call) -> list[str]:
+    problem = call.problem
+    call.expect(problem.sharing in ("shared", "elements"), "places that all rows share, or one for each element")
+    operator = "Gather" if problem.sharing == "shared" else "GatherElements"
+    return call.add(operator, [call.reads["x"], call.reads["index"]], axis=1)
+
+
 def cast(call: Call) -> list[str]:
     call.expect(call.problem.target in CASTS, f"one of the types {sorted(CASTS)}")
     return call.add("Cast", list(call.reads.values()), to=CASTS[call.problem.target])
@@ -290,6 +316,7 @@ WRITERS: dict[str, Callable[[Call], list[str]]] = {
     **{"conv": conv, "deconv": conv, "dense": dense, "matmul": matmul, "softmax": softmax, "batchnorm": batch_norm},
     **{"lrn": lrn, "pool": pool, "concat": concat, "slice": cut, "pad": pad, "transpose": transpose},
     **{"repeat": repeat, "interpolate": interpolate, "cast": cast, "pointwise": pointwise},
+    **{"roialign": regions, "gather": gather},
 }
 
 

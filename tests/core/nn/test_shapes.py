@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clgraft.core.graph.reference import evaluate
-from clgraft.core.nn import dropout, reductions, resizing, shapes
+from clgraft.core.nn import dropout, elementwise, pooling, reductions, resizing, shapes
 from clgraft.core.nn.builder import Build, Tensor
 from tests.core.nn.functions import built, expect_like
 
@@ -108,6 +108,24 @@ def test_resized():
     dy = np.ones((2, 4, 12, 8), np.float32)
     dx = resizing.resized_gradient(build, build.input("dy", dy.shape), X.shape, *words)
     assert (evaluate(build.graph.graph(dx.name), {"dy": dy})[dx.name] == 4).all()
+
+
+def test_channels_shuffled_and_gates():
+    expect_like(lambda build, x: shapes.shuffled_channels(build, x, 2), lambda x: x[:, [0, 2, 1, 3]], {"x": X})
+    gates = {"a": X[:, :, :1, :1].copy(), "x": X, "y": X[::-1].copy()}
+    expect_like(elementwise.gated_sum, lambda a, x, y: a * x + y, gates)
+
+
+def test_elements_at_their_places():
+    """One of them is nowhere."""
+    found = np.array([[[[3, 0, 11], [-1, 7, 5]]]], np.float32)
+    x, dy = X[:1, :1, :2, :3].copy(), np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
+    made = built(lambda build, x, at: pooling.unpooled(build, x, at, (3, 4)), {"x": x, "at": found, "dy0": dy})
+    got = evaluate(made.graph, made.given({"x": x, "at": found, "dy0": dy}))
+    expected = np.zeros(12)
+    expected[[3, 0, 11, 7, 5]] = x.reshape(-1)[[0, 1, 2, 4, 5]]
+    np.testing.assert_array_equal(got[made.outputs[0]].reshape(-1), expected)
+    np.testing.assert_array_equal(got[made.passes.found["x"]].reshape(-1), [3, 0, 11, 0, 7, 5])
 
 
 def test_dropout_keeps_its_mean_and_draws_again():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +134,56 @@ def test_cut_and_changed_files_are_read_or_refused(tmp_path) -> None:
     for seed, each in enumerate((data, message(V1), message(V0), V1.encode())):
         found = [survives(read_caffemodel, made) for made in mutated(each, 300, seed)]
         assert any(found) and not all(found)
+
+
+def test_hdf5_that_is_damaged_or_hostile(tmp_path) -> None:
+    """In a process of its own, whose memory is bounded: the library of HDF5 reads these files."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.h5"
+    layers = [LAYERS[1], LayerWeights("a/b", "", LAYERS[1].blobs), LayerWeights("a", "", LAYERS[2].blobs)]
+    write_caffemodel(path, layers)
+    found = {one.name: one.blobs for one in read_caffemodel(path)}
+    assert all(np.array_equal(a, b) for one in layers for a, b in zip(one.blobs, found.pop(one.name))) and not found
+    (tmp_path / "secret").write_bytes(bytes(64))
+    hostile = {
+        "huge": lambda g: g.create_dataset("0", (2**40,), "f4", chunks=(1024,)),
+        "packed": lambda g: g.create_dataset("0", (2**28,), "f4", chunks=(2**20,), compression="gzip"),
+        "link": lambda g: g.__setitem__("0", h5py.ExternalLink(str(path), "/data/a/0")),
+        "soft": lambda g: g.__setitem__("0", h5py.SoftLink("/data/other")),
+        "file": lambda g: g.create_dataset("0", (16,), "f4", external=[(str(tmp_path / "secret"), 0, 64)]),
+        "words": lambda g: g.create_dataset("0", data=np.bytes_(b"abc")),
+        "gap": lambda g: g.create_dataset("1", data=np.zeros(3, "f4")),
+    }
+    for name, make in hostile.items():
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            make(file.create_group("data/a"))
+    for number, made in enumerate(mutated(path.read_bytes(), 60, 3)):
+        (tmp_path / f"mutant{number}.h5").write_bytes(made)
+    done = subprocess.run([sys.executable, "-c", READER, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert found.pop("a.h5") == "read" and {found[f"{name}.h5"] for name in hostile} == {"refused"}
+    assert set(found.values()) == {"read", "refused"}
+
+
+READER = """
+import resource, sys, time
+from pathlib import Path
+from clgraft.caffe_layers.nets.weights import read_caffemodel
+from clgraft.core.model import ModelError
+import h5py
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sorted(Path(sys.argv[1]).glob("*.h5")):
+    begin = time.perf_counter()
+    try:
+        read_caffemodel(path)
+        print(path.name, "read")
+    except ModelError as error:
+        assert str(error).startswith("[caffe] got"), error
+        print(path.name, "refused")
+    assert time.perf_counter() - begin < 5
+assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16, "64 MiB"
+"""
 
 
 def test_a_file_of_caffe() -> None:

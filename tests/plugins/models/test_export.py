@@ -12,11 +12,14 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 import clgraft  # noqa: E402
+from clgraft.caffe_layers.nets.net import CaffeNet, read_net  # noqa: E402
 from clgraft.core.model import ModelError  # noqa: E402
 from clgraft.plugins.command_line.main import main  # noqa: E402
 from clgraft.plugins.models.loaded import LoadedSession  # noqa: E402
+from tests.caffe_layers.net_styles import STYLES, small  # noqa: E402
 from tests.plugins.models import test_caffe_nets as caffe_nets  # noqa: E402
 from tests.plugins.models import test_mxnet_nets as mxnet_nets  # noqa: E402
+from tests.plugins.onnx import mxnet_exports  # noqa: E402
 
 ROUNDING = 2e-6
 NETS = Path(__file__).resolve().parents[2] / "caffe_layers" / "nets"
@@ -102,10 +105,50 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+FORKS = {
+    **{
+        kind: f"layer {{ name: 'y' type: '{kind}' bottom: 'data' top: 'y' {text} }}"
+        for kind, text in {
+            "ReLU6": "",
+            "ShuffleChannel": "shuffle_channel_param { group: 3 }",
+            "Interp": "interp_param { zoom_factor: 2 pad_beg: -1 }",
+            "Upsample": "upsample_param { scale: 2 }",
+            "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
+            "PriorBox": "prior_box_param { min_size: 2 img_size: 8 aspect_ratio: 2 }",
+        }.items()
+    },
+    "Axpy": "layer { name: 'g' type: 'Pooling' bottom: 'data' top: 'g' pooling_param { global_pooling: true } }"
+    " layer { name: 'y' type: 'Axpy' bottom: 'g' bottom: 'data' bottom: 'data' top: 'y' }",
+}
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *FORKS])
 def test_layers_of_caffe(name):
-    session = loaded(caffe_nets.session(caffe_nets.INPUT + LAYERS[name]))
+    session = loaded(caffe_nets.session(caffe_nets.INPUT + {**LAYERS, **FORKS}[name]))
     compare(session, {"data": caffe_nets.random(2, 3, 8, 8, seed=3)}, rounding=1e-5)
+
+
+def test_regions_of_fast_rcnn():
+    text = "input: 'rois' input_shape { dim: 5 dim: 5 } layer { name: 'y' type: 'ROIPooling' bottom: 'data'"
+    text += " bottom: 'rois' top: 'y' roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.5 } }"
+    session = loaded(caffe_nets.session(caffe_nets.INPUT + text))
+    rng = np.random.default_rng(2)
+    corner = rng.uniform(-2, 12, (5, 2))
+    rois = np.concatenate([rng.integers(0, 2, (5, 1)), corner, corner + rng.uniform(0, 9, (5, 2))], 1).astype("f4")
+    compare(session, {"data": caffe_nets.random(2, 3, 8, 8), "rois": rois}, rounding=0)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_net_in_a_style_of_the_field(style):
+    """The nets that are compared with Caffe where it is installed, with random parameters."""
+    net = read_net(small(style).encode())
+    for place in reversed(range(len(net.layer))):
+        if net.layer[place].type.endswith("Loss"):
+            del net.layer[place]
+    whole = CaffeNet(net, whole=True, rng=np.random.default_rng(1))
+    whole.fill({port.name: port.usual for port in whole.inputs})
+    session = LoadedSession(CaffeNet(net, whole.weights()))
+    compare(session, {port.name: caffe_nets.random(*port.usual) for port in session.inputs}, rounding=1e-4)
 
 
 def test_what_cannot_be_written_is_refused(tmp_path, capfd):
@@ -118,6 +161,21 @@ def test_what_cannot_be_written_is_refused(tmp_path, capfd):
 
 
 ZOO = ("resnet18_v2", "mobilenet0.25", "mobilenetv2_0.25", "squeezenet1.1", "densenet121")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", mxnet_exports.NETS)
+def test_a_net_that_mxnet_has_written(name, request):
+    """With the same numbers as in MXNet, whose results lie next to the files."""
+    folder = request.config.getoption("--mxnet-models")
+    if folder is None:
+        pytest.skip("needs --mxnet-models, a folder that tests.plugins.onnx.mxnet_exports has filled")
+    with np.load(Path(folder, f"{name}.npz")) as arrays:
+        x, from_mxnet = arrays["x"], arrays["y"]
+    session = clgraft.load(Path(folder, f"{name}-symbol.json"))
+    compare(session, {"data": x}, rounding=2e-5)
+    (found,) = session.run({"data": x}).values()
+    np.testing.assert_allclose(found, from_mxnet, rtol=0, atol=4e-5 * np.abs(from_mxnet).max())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="needs MXNet")

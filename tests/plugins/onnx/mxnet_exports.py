@@ -1,4 +1,4 @@
-"""Nets of MXNet's model zoo as ONNX files, written by MXNet's own exporter.
+"""Nets of MXNet's model zoo as ONNX files, written by MXNet's own exporter, and as symbols with parameters.
 
 MXNet and the newest onnx cannot share an environment, so the files are made first, with an older onnx::
 
@@ -54,6 +54,7 @@ def write(name: str, folder: Path) -> None:
             parameter.set_data(mx.nd.random.uniform(low, low + 0.4, parameter.shape))
     net.hybridize()
     np.savez(folder / f"{name}.npz", x=x, y=net(mx.nd.array(x)).asnumpy())
+    net.export(str(folder / name))
     with tempfile.TemporaryDirectory() as scratch:
         net.export(f"{scratch}/net")
         files = (f"{scratch}/net-symbol.json", f"{scratch}/net-0000.params")
