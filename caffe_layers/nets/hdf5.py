@@ -36,7 +36,7 @@ def write_weights(path: str | os.PathLike[str], layers: Sequence[tuple[str, Sequ
     with library.File(path, "w") as file:
         data = file.create_group(DATA)
         for name, blobs in layers:
-            group = data.create_group(name)
+            group = data.require_group(name)
             for number, blob in enumerate(blobs):
                 group.create_dataset(str(number), data=blob)
 
