@@ -176,14 +176,14 @@ RULES = (
     rule("mxnet_ops/test_*.py", "*", every=8),
     # Caffe: each layer, one net
     rule("caffe_layers/test_*audit*.py"),
-    rule("caffe_layers/test_session_cases.py", "test_a_net", "lenet"),
+    rule("caffe_layers/test_session_cases.py", "test_a_net", "squeezenet"),
     rule("caffe_layers/test_session_cases.py", every=10),
     rule("caffe_layers/test_net_styles.py", "test_swapped_nets_*", "lenet"),
     rule("caffe_layers/test_net_styles.py", "test_caffe_takes_*"),
     rule("caffe_layers/test_training_nets.py"),
     rule("caffe_layers/test_generated_nets.py", "*compute_the_same", "0-10*"),
     rule("caffe_layers/test_*.py", "*", every=8),
-    rule("plugins/models/test_export.py", "test_a_net_in_a_style_of_the_field", "lenet", "mobilenet_v1", "ssd"),
+    rule("plugins/models/test_export.py", "test_a_net_in_a_style_of_the_field", "mobilenet_v1", "ssd"),
 )
 
 
