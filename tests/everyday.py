@@ -211,6 +211,7 @@ MANY = (
     rule("plugins/onnx/test_nets.py"),
     rule("plugins/torch/test_nets.py"),
     rule("*/test_attributes_audit*.py"),
+    rule("caffe_layers/test_session_cases.py"),
 )
 
 # tests whose parameters are unlike each other: all of them run, whatever the share of the rest

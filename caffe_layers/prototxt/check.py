@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,7 @@ class Unknown:
         return f"{self.name} is not a field of Caffe's"
 
 
-def check(document: Document, message: Any) -> list[Unknown]:
+def check(document: Document, message: Any, foreign: Collection[str] = ()) -> list[Unknown]:
     """Check that a document is a message of Caffe's.
 
     Fields and enum values that the schema lacks are a fork's and are left to it.
@@ -58,6 +59,8 @@ def check(document: Document, message: Any) -> list[Unknown]:
         What was read.
     message : Descriptor
         Of the message that it should be, such as `schema.descriptor("NetParameter")`.
+    foreign : collection of str
+        Fields that count as unknown although the schema has them, for nets without Caffe.
 
     Returns
     -------
@@ -70,15 +73,17 @@ def check(document: Document, message: Any) -> list[Unknown]:
         On a value of the wrong type, or a second value for a field that has one.
     """
     unknown: list[Unknown] = []
-    _check_message(document, document.root, message, unknown)
+    _check_message(document, document.root, message, unknown, foreign)
     return unknown
 
 
-def _check_message(document: Document, message: Message, descriptor: Any, unknown: list[Unknown]) -> None:
+def _check_message(
+    document: Document, message: Message, descriptor: Any, unknown: list[Unknown], foreign: Collection[str]
+) -> None:
     seen: set[str] = set()
     for item in message.fields:
         known = descriptor.fields_by_name.get(item.name)
-        if known is None:
+        if known is None or item.name in foreign:
             unknown.append(Unknown(item.name, item.start))
             continue
         if not _is_repeated(known):
@@ -91,7 +96,7 @@ def _check_message(document: Document, message: Message, descriptor: Any, unknow
             if known.message_type is not None:
                 if not isinstance(value, Message):
                     raise document.lines.error(f"got {value.raw} for {item.name}, expected a message", value.start)
-                _check_message(document, value, known.message_type, unknown)
+                _check_message(document, value, known.message_type, unknown, foreign)
             else:
                 _check_scalar(document, item, value, known, unknown)
 

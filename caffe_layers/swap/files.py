@@ -18,7 +18,7 @@ from clgraft.caffe_layers.swap.net import (
     unknown_notes,
 )
 from clgraft.caffe_layers.swap.report import Report
-from clgraft.caffe_layers.swap.rules import SwapError, choose
+from clgraft.caffe_layers.swap.rules import FOREIGN, SwapError, choose
 from clgraft.caffe_layers.swap.storage import read_text, write_files
 from clgraft.core.files import is_stream
 from clgraft.core.selection import Selection
@@ -175,7 +175,7 @@ def _swap_solver(
         )
     with naming(source):
         document = Document(text)
-        unknown = check(document, schema.descriptor("SolverParameter"))
+        unknown = check(document, schema.descriptor("SolverParameter"), FOREIGN)
     edits = Edits(text)
     outputs: dict[Path, str] = {}
     inputs = {source}
@@ -235,7 +235,7 @@ def _swap_solver(
 
 def _restore_solver(text: str) -> tuple[str, Report]:
     document = Document(text)
-    check(document, schema.descriptor("SolverParameter"))
+    check(document, schema.descriptor("SolverParameter"), FOREIGN)
     edits = Edits(text)
     report = Report()
     lines: dict[int, list[tuple[str, Scalar]]] = {}

@@ -17,7 +17,17 @@ from clgraft.caffe_layers.swap.layer import (
 )
 from clgraft.caffe_layers.swap.regions import Item, form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
-from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Rule, SwapError, choose, rule_for
+from clgraft.caffe_layers.swap.rules import (
+    FOREIGN,
+    MODULE,
+    NO_COUNTERPART,
+    OURS,
+    VIEWS,
+    Rule,
+    SwapError,
+    choose,
+    rule_for,
+)
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.planning.precision import mixed_precision
 from clgraft.core.selection import Selection, already
@@ -94,7 +104,7 @@ def swap_chosen(
     upgraded = upgrade(text)
     text = upgraded.text
     document = Document(text)
-    unknown = check(document, schema.descriptor("NetParameter"))
+    unknown = check(document, schema.descriptor("NetParameter"), FOREIGN)
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
     kept = keep if regions else None
@@ -203,7 +213,7 @@ def swap_back(text: str) -> tuple[str, Report]:
         If the text is not a net, or one of clgraft's layers does not say what it was.
     """
     document = Document(text)
-    check(document, schema.descriptor("NetParameter"))
+    check(document, schema.descriptor("NetParameter"), FOREIGN)
     edits = Edits(text)
     report = Report()
     restore_layers(document, document.root, edits, report)

@@ -84,6 +84,11 @@ UNSWAPPED = (
     *("OclAxpy", "OclBN", "OclDetectionOutput", "OclInterp", "OclPriorBox", "OclROIPooling", "OclReLU6"),
     *("OclShuffleChannel", "OclUpsample"),
 )
+# their fields, which are not Caffe's
+FOREIGN = (
+    *("bn_param", "detection_output_param", "interp_param", "prior_box_param", "relu6_param", "roi_pooling_param"),
+    *("shuffle_channel_param", "upsample_param"),
+)
 OURS = frozenset(rule.layer for rule in (*RULES.values(), *VIEWS.values()))
 
 

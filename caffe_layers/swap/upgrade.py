@@ -24,6 +24,7 @@ from clgraft.caffe_layers.prototxt import (
     quote,
     schema,
 )
+from clgraft.caffe_layers.swap.rules import FOREIGN
 
 # names that differ from the joined words of the enum
 _V1_TYPES = {
@@ -133,7 +134,7 @@ def upgrade(text: str) -> Upgraded:
     if not old:
         lines = [document.place(layer.start)[0] for layer in document.root.messages("layer")]
         return Upgraded(text, [], lines, document)
-    check(document, schema.descriptor("NetParameter"))
+    check(document, schema.descriptor("NetParameter"), FOREIGN)
     _expect_upgradable(document, old)
     flat, oldest, dropped = _unwrap(document)
     lines = [document.place(item.start)[0] for item in old]
