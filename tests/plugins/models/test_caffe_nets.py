@@ -99,11 +99,20 @@ layers { name: "fc" type: INNER_PRODUCT bottom: "conv" top: "fc" inner_product_p
 """
 
 
-def test_older_prototxts_and_weights_of_four_axes() -> None:
+OLDEST = """
+input: "data" input_dim: 2 input_dim: 3 input_dim: 8 input_dim: 8
+layers { bottom: "data" top: "conv" layer { name: "conv" type: "conv" num_output: 4 kernelsize: 3 } }
+layers { bottom: "conv" top: "conv" layer { name: "relu" type: "relu" } }
+layers { bottom: "conv" top: "fc" layer { name: "fc" type: "innerproduct" num_output: 5 } }
+"""
+
+
+@pytest.mark.parametrize("text", [OLDER, OLDEST], ids=["V1", "V0"])
+def test_older_prototxts_and_weights_of_four_axes(text) -> None:
     fc = (random(1, 1, 5, 144), random(1, 1, 1, 5))
     conv = (WEIGHTS[0].blobs[0], WEIGHTS[0].blobs[1].reshape(1, 1, 1, 4))
     x = random(2, 3, 8, 8)
-    found = session(OLDER, [LayerWeights("conv", "", conv), LayerWeights("fc", "", fc)]).run({"data": x})["fc"]
+    found = session(text, [LayerWeights("conv", "", conv), LayerWeights("fc", "", fc)]).run({"data": x})["fc"]
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (3, 3), axis=(2, 3))
     inner = np.einsum("nchwij,ocij->nohw", windows, conv[0]) + conv[1].reshape(4, 1, 1)
     near(found, np.maximum(inner, 0).reshape(2, -1) @ fc[0][0, 0].T + fc[1][0, 0, 0], 1e-5)
@@ -132,6 +141,16 @@ def test_phases_several_inputs_splits_and_shared_parameters() -> None:
     one, two = a @ w.T + c, b @ w.T + c
     near(net.run({"a": a, "b": b})["cat"], np.concatenate([one, one - 2 * two], 1))
     assert list(net.parameters) == ["one[0]", "one[1]"]
+
+
+def test_levels_and_stages_of_the_net() -> None:
+    factors = {2: 'min_level: 1 stage: "a"', 3: "min_level: 2", 5: 'max_level: 1 not_stage: "b"', 7: 'stage: "b"'}
+    text = 'state { level: 1 stage: "a" stage: "c" } input: "y" input_shape { dim: 3 } '
+    for factor, rule in factors.items():
+        text += f'layer {{ name: "f{factor}" type: "Power" bottom: "y" top: "y" include {{ {rule} }} '
+        text += f"power_param {{ scale: {factor} }} }}"
+    text += 'layer { name: "e" type: "Power" bottom: "y" top: "y" exclude { stage: "c" } power_param { scale: 11 } }'
+    assert session(text).run({"y": np.ones(3, "f4")})["y"].tolist() == [10, 10, 10]
 
 
 ONE = {
