@@ -167,11 +167,11 @@ class OnnxNet:
             {port.name: Tensor(on.inputs[port.name], shapes[port.name], port.dtype) for port in self.inputs},
             on.parameters,
             values,
-            (values[head],) if head else (),
-            {head: values[head]} if head else {},
-            {head: 1.0} if head else {},
-            tuple(on.keys),
-            tuple(on.checks),
+            heads=(values[head],) if head else (),
+            shown={head: values[head]} if head else {},
+            losses={head: 1.0} if head else {},
+            keys=tuple(on.keys),
+            checks=tuple(on.checks),
         )
 
     def _own_loss(self, outputs: Mapping[str, OnnxValue]) -> str:
