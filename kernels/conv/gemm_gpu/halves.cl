@@ -187,9 +187,10 @@ kernel __attribute__((reqd_work_group_size(SUMMED * SLICES, 1, 1))) void conv_su
     float8 sum = 0;
     if (there == 8 && (ulong)from % 16 == 0 && next % 4 == 0) {
 #pragma unroll 4
-        for (int part = slice; part < parts; part += SLICES)
-            sum +=
-                (float8)(*(global const float4 *)(from + part * next), *(global const float4 *)(from + part * next + 4));
+        for (int part = slice; part < parts; part += SLICES) {
+            global const float4 *own = (global const float4 *)(from + part * next);
+            sum += (float8)(own[0], own[1]);
+        }
     } else {
         float all[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         for (int part = slice; part < parts; part += SLICES)
