@@ -45,9 +45,7 @@
     const long first = there ? begin + line : last;
 // Walks rows by AHEAD at a time, and what is there of these: the a-th one and its place in memory.
 #define EACH_ROWS for (long row = first; row < last; row += AHEAD * LINES)
-#define EACH_AHEAD                                    \
-    _Pragma("unroll") for (int a = 0; a < AHEAD; a++) \
-        if (row + a * LINES < last)
+#define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
 #define PLACE ((row + a * LINES) * channels + channel)
 
 #if MAKES != 2 && MAKES != 5

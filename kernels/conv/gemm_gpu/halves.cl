@@ -28,10 +28,10 @@
 
 Taps taps_of(const Phase phase, const PhaseGrid phases) {
     Taps met;
-#define SET_TAPS(a)                      \
-    met.kernel_##a = phases.kernel_##a;  \
-    met.taps_##a = phase.a.taps;         \
-    met.first_##a = phase.a.first;       \
+#define SET_TAPS(a)                     \
+    met.kernel_##a = phases.kernel_##a; \
+    met.taps_##a = phase.a.taps;        \
+    met.first_##a = phase.a.first;      \
     met.step_##a = -phases.distance_##a;
     SET_TAPS(d)
     SET_TAPS(h)
