@@ -74,14 +74,13 @@ typedef struct {
         sizes = sizes##i;                \
     }
 #define AHEAD 4  // vectors of four elements that a work-item reads before it writes any
-#define EACH_AHEAD                                                                      \
-    _Pragma("unroll") for (int a = 0, i = first; a < AHEAD; a++, i = first + a * GROUP * 4) \
-        if (i < elements)
+#define EACH_AHEAD \
+    _Pragma("unroll") for (int a = 0, i = first; a < AHEAD; a++, i = first + a * GROUP * 4) if (i < elements)
 // The elements of a tile.
 #define EACH_ELEMENT for (int i = get_local_id(0); i < elements; i += GROUP)
 
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void cast_matrices(
-    PARAMETERS(0) MORE_ARRAYS(NEXT_PARAMETERS)) {
+kernel
+    __attribute__((reqd_work_group_size(GROUP, 1, 1))) void cast_matrices(PARAMETERS(0) MORE_ARRAYS(NEXT_PARAMETERS)) {
     local float tile[TILE];
     const long group = get_group_id(0);
     global const source *x = OPEN(x0);

@@ -51,11 +51,11 @@ typedef float real;
     }
 #define BRAIN_WIDEN(n) \
     float##n widen##n(const ushort##n bits) { return as_float##n(convert_uint##n(bits) << 16); }
-#define BRAIN_NARROW(n)                                                                          \
-    ushort##n narrow##n(const float##n value) {                                                  \
-        const uint##n bits = as_uint##n(value);                                                  \
-        const uint##n nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u;    \
-        return convert_ushort##n(((bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest) >> 16);    \
+#define BRAIN_NARROW(n)                                                                       \
+    ushort##n narrow##n(const float##n value) {                                               \
+        const uint##n bits = as_uint##n(value);                                               \
+        const uint##n nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u; \
+        return convert_ushort##n(((bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest) >> 16); \
     }
 #if STORAGE == 16 && defined(PTX)
 #include "common/ptx.cl"

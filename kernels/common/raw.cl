@@ -16,7 +16,7 @@ typedef uint2 raw_quad;
 #define LOAD_RAW(p, i) ((raw)((global const ushort *)(p))[i])
 #define REAL_OF(bits) widen(bits)
 #ifdef BRAIN
-#define REAL_IN(bits, i) as_float((i) % 2 ? (bits)&0xffff0000u : (bits) << 16)
+#define REAL_IN(bits, i) as_float((i) % 2 ? (bits) & 0xffff0000u : (bits) << 16)
 #elif defined(PTX)
 #define REAL_IN(bits, i) ((i) % 2 ? widen_high(bits) : widen(bits))
 #else

@@ -137,13 +137,13 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
 
 #if !FILL
 // VL elements from i on, each of them twice.
-#define VMOVE_TWICE(i, j)                              \
-    {                                                  \
-        const movedv once = VMOVED(i);                 \
-        movedv twice;                                  \
-        twice.even = twice.odd = once.lo;              \
+#define VMOVE_TWICE(i, j)                               \
+    {                                                   \
+        const movedv once = VMOVED(i);                  \
+        movedv twice;                                   \
+        twice.even = twice.odd = once.lo;               \
         CAT(vstore, VL)(twice, 0, moved_to + (j));      \
-        twice.even = twice.odd = once.hi;              \
+        twice.even = twice.odd = once.hi;               \
         CAT(vstore, VL)(twice, 0, moved_to + (j) + VL); \
     }
 

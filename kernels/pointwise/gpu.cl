@@ -44,11 +44,11 @@
     if (way_##n == 3) {                \
         READ_FLAT(n, kind, unit)       \
     }
-#define READ_ROW(n, kind, unit)                                   \
-    if (way_##n == 0) {                                           \
-        all_##n[4 * u] = READ_RAW_##kind(xs##n, from_##n);       \
-    } else {                                                      \
-        READ_WHOLE(n, kind, (xs##n + from_##n + column))          \
+#define READ_ROW(n, kind, unit)                            \
+    if (way_##n == 0) {                                    \
+        all_##n[4 * u] = READ_RAW_##kind(xs##n, from_##n); \
+    } else {                                               \
+        READ_WHOLE(n, kind, (xs##n + from_##n + column))   \
     }
 #define READ_ELEMENT(n, kind, unit) \
     if (way_##n != 3) all_##n[4 * u + e] = READ_RAW_##kind(xs##n, from_##n + (way_##n ? column : 0));
@@ -57,12 +57,12 @@
 #define DECLARE_RESULTS(n, kind) real results_##n[4];
 // The four numbers of each input of a round. `whole`: those that are read flat, or along a row, were read together.
 #define TAKE_NUMBERS_3(n, kind, whole) NUMBERS_##kind(values_##n, all_##n + 4 * u, whole)
-#define TAKE_NUMBERS_2(n, kind, whole)                                                                            \
-    if (in_rows && way_##n == 0) {                                                                                \
-        const real number_ = NUMBER_##kind(all_##n[4 * u]);                                                       \
-        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) values_##n[i_] = number_;                                \
-    } else {                                                                                                      \
-        NUMBERS_##kind(values_##n, all_##n + 4 * u, (whole) && (in_rows ? way_##n != 0 : way_##n == 3))           \
+#define TAKE_NUMBERS_2(n, kind, whole)                                                                  \
+    if (in_rows && way_##n == 0) {                                                                      \
+        const real number_ = NUMBER_##kind(all_##n[4 * u]);                                             \
+        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) values_##n[i_] = number_;                      \
+    } else {                                                                                            \
+        NUMBERS_##kind(values_##n, all_##n + 4 * u, (whole) && (in_rows ? way_##n != 0 : way_##n == 3)) \
     }
 #define TAKE_NUMBERS(n, kind, unit) \
     real values_##n[4];             \

@@ -74,8 +74,8 @@ SMALL_NUMBERS(4)
 #define NUMBER_stored(bits) REAL_OF(bits)
 #define NUMBER_real(bits) (bits)
 #define READ_RAWS_real(to, p) READ_QUAD_real(to, p)
-#define GATHER_RAWS_real(to, p) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = (p)[i_];
-#define NUMBERS_real(to, from, together) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = (from)[i_];
+#define GATHER_RAWS_real(to, p) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++)(to)[i_] = (p)[i_];
+#define NUMBERS_real(to, from, together) _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++)(to)[i_] = (from)[i_];
 #if STORAGE == 16
 #define READ_RAWS_stored(to, p)                              \
     {                                                        \
@@ -88,11 +88,11 @@ SMALL_NUMBERS(4)
         (to)[0] = LOAD_RAW(p, 0) | LOAD_RAW(p, 1) << 16; \
         (to)[1] = LOAD_RAW(p, 2) | LOAD_RAW(p, 3) << 16; \
     }
-#define NUMBERS_stored(to, from, together)                                                            \
-    if (together) {                                                                                   \
-        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = REAL_IN((from)[i_ / 2], i_);      \
-    } else {                                                                                          \
-        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) (to)[i_] = REAL_OF((from)[i_]);              \
+#define NUMBERS_stored(to, from, together)                                                      \
+    if (together) {                                                                             \
+        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++)(to)[i_] = REAL_IN((from)[i_ / 2], i_); \
+    } else {                                                                                    \
+        _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++)(to)[i_] = REAL_OF((from)[i_]);         \
     }
 #else
 #define READ_RAWS_stored(to, p) READ_QUAD_real(to, p)

@@ -270,11 +270,11 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
     for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;
 #define READ_0(n, kind) all_##n[WIDE * u] = READ_RAW_##kind(xs##n, from_##n);
 #if WIDE == 4
-#define READ_1(n, kind)                                                                                       \
-    if (quads) {                                                                                              \
-        READ_RAWS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                       \
-    } else {                                                                                                  \
-        GATHER_RAWS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                     \
+#define READ_1(n, kind)                                                   \
+    if (quads) {                                                          \
+        READ_RAWS_##kind(all_##n + WIDE * u, xs##n + from_##n + column)   \
+    } else {                                                              \
+        GATHER_RAWS_##kind(all_##n + WIDE * u, xs##n + from_##n + column) \
     }
 #else
 #define READ_1(n, kind) all_##n[u] = READ_RAW_##kind(xs##n, from_##n + column);
@@ -290,12 +290,12 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 #else
 #define TAKE_1(n, kind) values_##n[0] = NUMBER_##kind(all_##n[u]);
 #endif
-#define TAKE_2(n, kind)                                                            \
-    if (walks_##n) {                                                               \
-        TAKE_1(n, kind)                                                            \
-    } else {                                                                       \
-        const real number_ = NUMBER_##kind(all_##n[WIDE * u]);                     \
-        _Pragma("unroll") for (int e = 0; e < WIDE; e++) values_##n[e] = number_;  \
+#define TAKE_2(n, kind)                                                           \
+    if (walks_##n) {                                                              \
+        TAKE_1(n, kind)                                                           \
+    } else {                                                                      \
+        const real number_ = NUMBER_##kind(all_##n[WIDE * u]);                    \
+        _Pragma("unroll") for (int e = 0; e < WIDE; e++) values_##n[e] = number_; \
     }
 #define TAKE_NUMBERS(n, kind, unit) \
     real values_##n[WIDE];          \

@@ -97,7 +97,7 @@ DEFINE_SHARE(share_sum, SUM)
 #else
 #define READ_EACH(to, p, MISSING)                                                          \
     {                                                                                      \
-        raw held[ITEM];                                                                   \
+        raw held[ITEM];                                                                    \
         _Pragma("unroll") EACH if (CHANNEL < end) held[i] = LOAD_RAW(p, CHANNEL);          \
         _Pragma("unroll") EACH to[i] = CHANNEL < end ? REAL_OF(held[i]) : (real)(MISSING); \
     }

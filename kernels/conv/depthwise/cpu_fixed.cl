@@ -140,9 +140,9 @@ PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long bef
     }
 }
 
-#define SUM_BLOCK(u0, again, middle)                                                                    \
-    sum_block(from, lines, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), \
-              start, accumulate, channel PASS_EPILOGUE);
+#define SUM_BLOCK(u0, again, middle)                                                                                  \
+    sum_block(from, lines, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), start, \
+              accumulate, channel PASS_EPILOGUE);
 
 kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                             const int accumulate, const int batch, const int channels, const int shared,

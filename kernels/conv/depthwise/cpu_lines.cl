@@ -65,11 +65,11 @@ maskv lanes_inside(const int column, const int size) {
         if ((j) + 1 < COLUMNS) b = CAT(as_float, VL)(both & 0xffff0000u);                  \
     }
 #else
-#define LOAD_PAIR(line, j, a, b)                                        \
-    {                                                                   \
+#define LOAD_PAIR(line, j, a, b)                                                  \
+    {                                                                             \
         const realv low = LINE_VLOAD(line, j), high = LINE_VLOAD(line, (j) + VL); \
-        a = (realv)(low.even, high.even);                               \
-        if ((j) + 1 < COLUMNS) b = (realv)(low.odd, high.odd);          \
+        a = (realv)(low.even, high.even);                                         \
+        if ((j) + 1 < COLUMNS) b = (realv)(low.odd, high.odd);                    \
     }
 #endif
 

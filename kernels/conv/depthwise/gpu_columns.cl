@@ -132,7 +132,7 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
     void READ(raw *line, global const stored *plane, const int row, const int height, const int column, \
               const int width, const bool quads) {                                                      \
         UNROLLED(UNROLL)                                                                                \
-        for (int e = 0; e < RAWS(COUNT, AHEAD); e++) line[e] = 0;                                      \
+        for (int e = 0; e < RAWS(COUNT, AHEAD); e++) line[e] = 0;                                       \
         const bool there = (uint)row < (uint)height;                                                    \
         SKIP_LINE                                                                                       \
         global const stored *from = plane + (there ? (long)row * width : 0);                            \
@@ -147,7 +147,7 @@ int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
             }                                                                                           \
         }                                                                                               \
     }                                                                                                   \
-    void NUMBERS(real *numbers, const raw *line, const bool quads) {                                   \
+    void NUMBERS(real *numbers, const raw *line, const bool quads) {                                    \
         UNROLLED(UNROLL)                                                                                \
         for (int e = 0; e < COUNT; e++) numbers[e] = NUMBER_AT(e, COUNT, AHEAD);                        \
     }
