@@ -32,7 +32,7 @@ PLANTS = {
     "names leak": ("table.c", "        if (!whole) free_signature(call);\n", ""),
     "a region has no room": ("region.c", "count <= execution->room", "count <= execution->room + 16"),
     "kept memory is asked for twice": ("region.c", "        execution->keeps = true;\n", ""),
-    "passes are mixed up": ("region.c", "memcmp(pass->requests, modes, count * sizeof *modes)", "false"),
+    "passes are mixed up": ("region.c", "memcmp(pass->requests, modes, (count + 1) * sizeof *modes)", "false"),
     "a forward has no version of its own": (
         "region.c",
         "__atomic_add_fetch(&versions, 1,",

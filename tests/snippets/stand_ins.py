@@ -110,6 +110,9 @@ def of_mxnet() -> dict[str, Any]:
     module.init_params()
     arrays = {"x": (2, 3, 8, 8), "weight": (64, 3, 3, 3), "bias": (64,), "w": (2, 3, 8, 8)}
     values: dict[str, Any] = {name: mx.nd.array(array(*shape)) for name, shape in arrays.items()}
+    values["batches"] = [(values["x"], mx.nd.array([0, 1]))]
+    values["loss_function"] = gluon.loss.SoftmaxCrossEntropyLoss()
+    values["autograd"] = mx.autograd
     return {"mx": mx, "gluon": gluon, "data": data, "symbol": symbol, "net": net, "module": module, **values}
 
 
@@ -174,6 +177,7 @@ C_PROGRAM = """
 #include <stdint.h>
 #include "clgraft.h"
 void run(clg_context context, clg_plan plan, clg_array array, clg_event event, const clg_buffer *buffers,
-         uint32_t count, const char *text, const float *images, uint64_t bytes) {
+         uint32_t count, const char *text, const float *images, uint64_t bytes, clg_session session, clg_port port,
+         clg_tensor x, clg_tensor y) {
 %s}
 """

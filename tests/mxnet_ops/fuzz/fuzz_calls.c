@@ -193,6 +193,7 @@ static int64_t remember_region(const facts *f, const int32_t *key, uint32_t key_
     expect(more && made && key_count <= 64, "memory for a region");
     known_regions = more;
     made->facts = *f;
+    made->region.resident = f->seed / 5 % 2;
     memcpy(made->key, key, key_count * sizeof *key);
     known_regions[known_count] = made;
     return known_count++;
@@ -299,14 +300,35 @@ int clg_mx_py_start_region(clg_mx_execution *execution, int64_t number) {
     return 1;
 }
 
-int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t count) {
+/* Before and after a backward of a region with residents: a pattern of them, by which passes differ. */
+static int backwards_begun;
+
+int clg_mx_py_begin_backward(clg_mx_execution *execution, int32_t *pattern) {
     region_at_work *r = *find_region(execution);
+    expect(r->known->region.resident, "that only a region with residents begins a backward");
+    if (fails()) return 0;
+    *pattern = r->known->facts.seed / 7 % 3;
+    asked = 4 * asked + *pattern;
+    backwards_begun++;
+    return 1;
+}
+
+int clg_mx_py_end_backward(clg_mx_execution *execution, int good) {
+    expect(find_region(execution) && (good == 0 || good == 1), "the end of a region's backward");
+    backwards_begun--;
+    return !fails();
+}
+
+/* modes: of the outputs or gradients, then the pattern of the residents. */
+int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t mode_count) {
+    region_at_work *r = *find_region(execution);
+    uint32_t count = mode_count - 1;
     const facts *f = &r->known->facts;
     const int32_t *key = r->known->key;
     bool back = which >= 2;
     if (fails()) return 0;
     for (const clg_mx_pass *p = r->known->region.passes; p; p = p->next)
-        expect(p->which != which || p->request_count != count || memcmp(p->requests, modes, count * sizeof *modes),
+        expect(p->which != which || p->request_count != count || memcmp(p->requests, modes, mode_count * sizeof *modes),
                "that nobody asks for a pass twice");
     clg_mx_pass *pass = __real_calloc(1, sizeof *pass);
     clg_mx_argument *arguments = __real_calloc(count + 4, sizeof *arguments);
@@ -317,8 +339,9 @@ int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *m
     int32_t *copies = which % 2 ? __real_calloc(count + 4, sizeof *copies) : NULL;
     expect(
         scalars && pass && (copies || which % 2 == 0) && arguments && requests && fixed && zeros, "memory for a pass");
-    memcpy(requests, modes, count * sizeof *modes);
+    memcpy(requests, modes, mode_count * sizeof *modes);
     *scalars = number_of(back, modes, count);
+    if (back && r->known->region.resident) *scalars = 4 * *scalars + modes[count];
     *fixed = (clg_mx_memory){constant, CLG_HOST, 0};
     uint32_t n = 0, zero = back ? count - 1 : count; /* the last input has no gradient */
     arguments[n++] = fill(f, key, back && f->reads_gradients ? CLG_MX_OUT_GRAD : CLG_MX_IN, f->seed, false);
@@ -517,6 +540,7 @@ static void work(op *o, bool back) {
     int (*call)(int, void **, const int *, const int *, int, void *) =
         (int (*)(int, void **, const int *, const int *, int, void *))o->list.functions[1 + back];
     call(n, handles, tags, requests, byte() % 2, context_of(&o->list, 1 + back));
+    expect(!backwards_begun, "that a backward that has begun ends");
     for (int i = 0; i < owned; i++) free(memory[i]);
 }
 
