@@ -12,7 +12,6 @@
 //     EPILOGUE_VECTOR(value, channel, at)   VL neighbouring elements of a channel, the first is
 //                                           element `at` of the result
 //     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side
-//     EPILOGUE_ALIGNED_CHANNELS(...)        the same where EXTRAS_ALIGNED, if the kernel has WIDEN_VECTOR
 //     EPILOGUE_ELEMENT(value, channel, at)  one element
 #if defined(EPILOGUE) || defined(PROLOGUE)
 #include "pointwise/value.cl"
@@ -28,12 +27,7 @@ typedef struct {
     EPILOGUE_SCALARS(EXTRA_SCALAR)
 } Epilogue;
 
-// On matrix units of 16 bits many of them are read before the first result is written.
-#if defined(EMULATED) && !EMULATED
-#define EXTRA_PARAMETER(n) , global const stored *restrict extra##n##_base, const ulong extra##n##_offset
-#else
 #define EXTRA_PARAMETER(n) , CONST_TENSOR(extra##n)
-#endif
 #define EXTRA_SCALAR_PARAMETER(name) , const real p_##name
 #define EPILOGUE_PARAMETERS \
     CHANNEL_EXTRAS(EXTRA_PARAMETER) WHOLE_EXTRAS(EXTRA_PARAMETER) EPILOGUE_SCALARS(EXTRA_SCALAR_PARAMETER)
@@ -75,22 +69,6 @@ VALUE epilogue_channels(const VALUE x0, const Epilogue epilogue, const long chan
     EPILOGUE
     return y0;
 }
-#ifdef WIDEN_VECTOR
-// The same for addresses of vectors of 16 bits, which are read at once.
-#define OR_ADDRESS(n) | (ulong)epilogue.x##n
-#define EXTRAS_ALIGNED ((0 WHOLE_EXTRAS(OR_ADDRESS) CHANNEL_EXTRAS(OR_ADDRESS)) % 16 == 0)
-#define LOAD_ALIGNED_CHANNELS(n) const VALUE x##n = WIDEN_VECTOR(*(global const ushort8 *)(epilogue.x##n + channel));
-#define LOAD_ALIGNED_VECTOR(n) const VALUE x##n = WIDEN_VECTOR(*(global const ushort8 *)(epilogue.x##n + at));
-VALUE epilogue_aligned_channels(const VALUE x0, const Epilogue epilogue, const long channel, const long at) {
-    EPILOGUE_SCALARS(NAME_SCALAR)
-    CHANNEL_EXTRAS(LOAD_ALIGNED_CHANNELS)
-    WHOLE_EXTRAS(LOAD_ALIGNED_VECTOR)
-    VALUE y0;
-    EPILOGUE
-    return y0;
-}
-#define EPILOGUE_ALIGNED_CHANNELS(value, channel, at) epilogue_aligned_channels(value, epilogue, channel, at)
-#endif
 #define FIRST_LANE(value) (value).s0
 #else
 #define FIRST_LANE(value) (value)
@@ -117,7 +95,5 @@ real epilogue_element(const real value, const Epilogue epilogue, const long chan
 #define PASS_EPILOGUE
 #define EPILOGUE_VECTOR(value, channel, at) (value)
 #define EPILOGUE_CHANNELS(value, channel, at) (value)
-#define EPILOGUE_ALIGNED_CHANNELS(value, channel, at) (value)
-#define EXTRAS_ALIGNED true
 #define EPILOGUE_ELEMENT(value, channel, at) (value)
 #endif

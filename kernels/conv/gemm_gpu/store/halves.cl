@@ -4,25 +4,6 @@
 // Rows of a product of pixels are pixels of the grid and its columns channels; with TARGET == TO_FILTER rows are
 // output channels and columns taps of `channels` input channels, of which the target has the first `kept`.
 
-// Eight numbers of 16 bits as floats: a vector's conversion by OpenCL's functions goes through memory.
-#if defined(EMULATED) && !EMULATED
-ALWAYS_INLINE float widen_one(const ushort bits) {
-#ifdef BRAIN
-    return as_float((uint)bits << 16);
-#else
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-#endif
-}
-ALWAYS_INLINE float8 widen_vector(const ushort8 v) {
-    return (float8)(widen_one(v.s0), widen_one(v.s1), widen_one(v.s2), widen_one(v.s3), widen_one(v.s4),
-                    widen_one(v.s5), widen_one(v.s6), widen_one(v.s7));
-}
-#define WIDEN_VECTOR(v) widen_vector(v)
-#else
-#define WIDEN_VECTOR(v) widen8(v)
-#endif
 #include "common/epilogue.cl"
 #include "conv/grid.cl"
 
