@@ -12,7 +12,6 @@
 // The shift is the mean of SAMPLE rows, all over x: it is so near to the mean that its square loses no digits.
 //
 // MAKES        1 to 3: forward's launches; 4 to 6: backward's
-// AHEAD        rows that a work-item reads before it computes with them
 #include "batchnorm/activation.cl"
 #include "common/channels.cl"
 
@@ -21,9 +20,6 @@
 #endif
 #ifndef GROUP
 #define GROUP 256
-#endif
-#ifndef AHEAD
-#define AHEAD 2
 #endif
 #ifndef COLUMNS
 #define COLUMNS 32  // a power of 2, as GROUP is
@@ -43,32 +39,29 @@
     const bool there = channel < channels;                                               \
     const long begin = get_group_id(1) * part_rows, last = min(begin + part_rows, rows); \
     const long first = there ? begin + line : last;
-// Walks rows by AHEAD at a time, and what is there of these: the a-th one and its place in memory.
-#define EACH_ROWS for (long row = first; row < last; row += AHEAD * LINES)
-#define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
-#define PLACE ((row + a * LINES) * channels + channel)
+#define EACH_ROW for (long row = first; row < last; row += LINES)
 
 #if MAKES != 2 && MAKES != 5
 // Add up numbers of the work-items that lie `apart` from each other, into the first of them.
 void sum_lines(real *first, real *second, local real *firsts, local real *seconds) {
-    const int column = get_local_id(0), me = get_local_id(1) * COLUMNS + column;
+    const int me = get_local_id(1) * COLUMNS + get_local_id(0);
     WIDTH {
-        firsts[e * GROUP + me] = first[e];
-        seconds[e * GROUP + me] = second[e];
+        firsts[me * WIDE + e] = first[e];
+        seconds[me * WIDE + e] = second[e];
     }
     for (int left = LINES / 2; left > 0; left /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
         if (me < left * COLUMNS) {
             WIDTH {
-                firsts[e * GROUP + me] += firsts[e * GROUP + me + left * COLUMNS];
-                seconds[e * GROUP + me] += seconds[e * GROUP + me + left * COLUMNS];
+                firsts[me * WIDE + e] += firsts[(me + left * COLUMNS) * WIDE + e];
+                seconds[me * WIDE + e] += seconds[(me + left * COLUMNS) * WIDE + e];
             }
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     WIDTH {
-        first[e] = firsts[e * GROUP + column];
-        second[e] = seconds[e * GROUP + column];
+        first[e] = firsts[me % COLUMNS * WIDE + e];
+        second[e] = seconds[me % COLUMNS * WIDE + e];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -103,7 +96,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
                                                      const long rows, const long part_rows) {
     local real firsts[GROUP * WIDE], seconds[GROUP * WIDE];
     OPEN_ROWS
-    const bool quads = WIDE_ALIGNED(OPEN(x));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x));
     const long samples = min((long)SAMPLE, rows), apart = rows / samples;
     real sums[WIDE], squares[WIDE], shift[WIDE];
     WIDTH sums[e] = squares[e] = 0;
@@ -117,15 +110,13 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
         shift[e] = sums[e] / (real)samples;
         sums[e] = 0;
     }
-    EACH_ROWS {
-        raw values[AHEAD][WIDE];
-        EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
-        EACH_AHEAD {
-            WIDTH {
-                const real d = REAL_OF(values[a][e]) - shift[e];
-                sums[e] += d;
-                squares[e] = fma(d, d, squares[e]);
-            }
+    EACH_ROW {
+        real value[WIDE];
+        read_channels(value, OPEN(x) + row * channels + channel, quads);
+        WIDTH {
+            const real d = value[e] - shift[e];
+            sums[e] += d;
+            squares[e] = fma(d, d, squares[e]);
         }
     }
     sum_lines(sums, squares, firsts, seconds);
@@ -159,24 +150,19 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(CONST_TENSOR(x), TENSOR_OF(cons
                                                  const int accumulate_y, const int channels, const long rows,
                                                  const long part_rows SCALARS(SCALAR_LAST)) {
     OPEN_ROWS
-    const bool quads = WIDE_ALIGNED(OPEN(x)) && WIDE_ALIGNED(OPEN(y));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
     real middle[WIDE], factor[WIDE], level[WIDE];
     WIDTH {
         middle[e] = there ? VECTOR(0)[channel + e] : 0;
         factor[e] = there ? VECTOR(1)[channel + e] : 0;
         level[e] = there ? VECTOR(2)[channel + e] : 0;
     }
-    EACH_ROWS {
-        raw values[AHEAD][WIDE];
-        EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
-        EACH_AHEAD {
-            real result[WIDE];
-            WIDTH {
-                const real value = REAL_OF(values[a][e]);
-                result[e] = activated((value - middle[e]) * factor[e] + level[e] SCALARS(PASS_SCALAR));
-            }
-            write_wide(OPEN(y) + PLACE, result, quads, accumulate_y);
-        }
+    EACH_ROW {
+        const long at = row * channels + channel;
+        real value[WIDE];
+        read_channels(value, OPEN(x) + at, quads);
+        WIDTH value[e] = activated((value[e] - middle[e]) * factor[e] + level[e] SCALARS(PASS_SCALAR));
+        write_wide(OPEN(y) + at, value, quads, accumulate_y);
     }
 }
 #endif
@@ -202,26 +188,22 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR
                                                    const long rows, const long part_rows SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP * WIDE], seconds[GROUP * WIDE];
     OPEN_ROWS
-    const bool quads = WIDE_ALIGNED(OPEN(x)) && WIDE_ALIGNED(OPEN(dy));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
     real sums[WIDE], products[WIDE], means[WIDE];
     WIDTH sums[e] = products[e] = means[e] = 0;
     if (there) {
         OPEN_VECTORS
         WIDTH means[e] = LOAD_parameter(OPEN(mean), channel + e);
-        EACH_ROWS {
-            raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];
-            EACH_AHEAD {
-                read_wide(values[a], OPEN(x) + PLACE, quads);
-                read_wide(gradients[a], OPEN(dy) + PLACE, quads);
-            }
-            EACH_AHEAD {
-                WIDTH {
-                    NAME_VECTORS
-                    const real value = REAL_OF(values[a][e]), gradient = REAL_OF(gradients[a][e]);
-                    const real flowing = FLOWING(gradient, value);
-                    sums[e] += flowing;
-                    products[e] = fma(flowing, value - means[e], products[e]);
-                }
+        EACH_ROW {
+            const long at = row * channels + channel;
+            real value[WIDE], gradient[WIDE];
+            read_channels(value, OPEN(x) + at, quads);
+            read_channels(gradient, OPEN(dy) + at, quads);
+            WIDTH {
+                NAME_VECTORS
+                const real flowing = FLOWING(gradient[e], value[e]);
+                sums[e] += flowing;
+                products[e] = fma(flowing, value[e] - means[e], products[e]);
             }
         }
     }
@@ -253,7 +235,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
     TENSOR(dx), const int accumulate_dx, const int channels, const long rows,
     const long part_rows SCALARS(SCALAR_LAST)) {
     OPEN_ROWS
-    const bool quads = WIDE_ALIGNED(OPEN(x)) && WIDE_ALIGNED(OPEN(dy)) && WIDE_ALIGNED(OPEN(dx));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     real flow_mean[WIDE], slope[WIDE], gain[WIDE], means[WIDE];
     OPEN_VECTORS
     WIDTH {
@@ -262,22 +244,17 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
         slope[e] = VECTOR(1)[channel + e];
         gain[e] = VECTOR(2)[channel + e];
     }
-    EACH_ROWS {
-        raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];
-        EACH_AHEAD {
-            read_wide(values[a], OPEN(x) + PLACE, quads);
-            read_wide(gradients[a], OPEN(dy) + PLACE, quads);
+    EACH_ROW {
+        const long at = row * channels + channel;
+        real value[WIDE], gradient[WIDE];
+        read_channels(value, OPEN(x) + at, quads);
+        read_channels(gradient, OPEN(dy) + at, quads);
+        WIDTH {
+            NAME_VECTORS
+            const real flowing = FLOWING(gradient[e], value[e]);
+            gradient[e] = (flowing - flow_mean[e] - (value[e] - means[e]) * slope[e]) * gain[e];
         }
-        EACH_AHEAD {
-            real result[WIDE];
-            WIDTH {
-                NAME_VECTORS
-                const real value = REAL_OF(values[a][e]), gradient = REAL_OF(gradients[a][e]);
-                const real flowing = FLOWING(gradient, value);
-                result[e] = (flowing - flow_mean[e] - (value - means[e]) * slope[e]) * gain[e];
-            }
-            write_wide(OPEN(dx) + PLACE, result, quads, accumulate_dx);
-        }
+        write_wide(OPEN(dx) + at, gradient, quads, accumulate_dx);
     }
 }
 #endif

@@ -1,28 +1,15 @@
-// WIDE neighbouring elements of a tensor, on GPUs; `quads` says whether the address allows one load or store, which
-// WIDE_ALIGNED finds out: of 8 elements, which are for 16 bits, or of 4. They are
+// WIDE neighbouring elements of a tensor, on GPUs; `quads` says whether the address allows one load or store. They are
 // read as memory has them (common/raw.cl), so that many reads are on their way before the first one is converted.
 #include "pointwise/value.cl"
 #include "pointwise/quads.cl"
 
 #ifndef WIDE
-#define WIDE 4  // 8, 4 or 1
-#endif
-#if WIDE == 8
-#define WIDE_ALIGNED(p) (((ulong)(p) & 15) == 0)
-#else
-#define WIDE_ALIGNED(p) QUAD_ALIGNED_stored(p)
+#define WIDE 4  // 4 or 1
 #endif
 #define WIDTH _Pragma("unroll") for (int e = 0; e < WIDE; e++)
 
 void read_wide(raw *to, global const stored *from, const bool quads) {
-#if WIDE == 8
-    if (quads) {
-        const ushort8 all = *(global const ushort8 *)from;
-        TAKE_QUAD(to, all.lo)
-        TAKE_QUAD(to + 4, all.hi)
-        return;
-    }
-#elif WIDE == 4
+#if WIDE == 4
     if (quads) {
         READ_RAWS_stored(to, from)
     } else {
@@ -43,13 +30,7 @@ void take_wide(real *to, const raw *from) {
 }
 
 void write_wide(global stored *to, const real *from, const bool quads, const int accumulate) {
-#if WIDE == 8
-    if (quads && !accumulate) {
-        *(global ushort8 *)to = (ushort8)(narrow(from[0]), narrow(from[1]), narrow(from[2]), narrow(from[3]),
-                                          narrow(from[4]), narrow(from[5]), narrow(from[6]), narrow(from[7]));
-        return;
-    }
-#elif WIDE == 4
+#if WIDE == 4
     if (quads && !accumulate) {
         WRITE_QUAD_stored(to, from)
         return;

@@ -23,13 +23,11 @@ FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "batchnorm/rows_gpu.cl"
 DIRECTIONS = ("forward_training", "backward_training")
 GROUP = 256  # work-items of a work-group
-WIDE = {2: 4, 4: 4, 8: 4}  # by the bytes of an element: channels of a work-item
+WIDE = 4  # channels of a work-item
 MOST_COLUMNS = 32  # work-items along the channels of a row
 JOINED = 8  # channels that a work-group of the second launch joins, as the kernels have it
 LEAST_ROWS = 8  # of a work-item
-# forward and backward, by the bytes of an element: work-groups that each compute unit gets at most
-GROUPS_PER_UNIT = {2: (4, 2), 4: (8, 8), 8: (8, 8)}
-AHEAD = {2: (4, 4), 4: (2, 1), 8: (1, 1)}  # rows that are read at once
+GROUPS_PER_UNIT = 8  # work-groups that each compute unit gets at most
 VECTORS = 3  # per channel, of a part and between the launches
 
 
@@ -59,13 +57,11 @@ class _Rows:
     def __init__(self, problem: BatchNormProblem, planner: Planner) -> None:
         self.problem, self.planner, self.kernels = problem, planner, TrainingKernels(problem, planner)
         channels, size = problem.channels, np.dtype(self.kernels.real).itemsize
-        nbytes, backward = np.dtype(problem.dtype).itemsize, int(not self.kernels.forward)
-        wide = next(count for count in (WIDE[nbytes], 4, 1) if channels % count == 0)
+        wide = WIDE if channels % WIDE == 0 else 1
         columns = min(MOST_COLUMNS, 1 << (channels // wide - 1).bit_length())
-        sizes = {"GROUP": GROUP, "WIDE": wide, "COLUMNS": columns, "AHEAD": AHEAD[nbytes][backward]}
-        self.defines: dict[str, Any] = {**self.kernels.defines, **sizes}
+        self.defines: dict[str, Any] = {**self.kernels.defines, "GROUP": GROUP, "WIDE": wide, "COLUMNS": columns}
         self.columns, self.blocks = columns, ceil_div(channels, columns * wide)
-        wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT[nbytes][backward], self.blocks)
+        wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, self.blocks)
         least = LEAST_ROWS * GROUP // columns
         part_rows = ceil_div(problem.batch, max(1, min(wanted, problem.batch // least)))
         self.parts = ceil_div(problem.batch, part_rows)
