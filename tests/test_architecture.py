@@ -117,7 +117,8 @@ ALLOWED = {
     "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},
     "plugins.plugin": {"core"},
     "plugins.registry": {"core", "plugins.plugin"},
-    "plugins.command_line": {"core", "plugins.plugin", "plugins.registry"},
+    "plugins.alone": set(),
+    "plugins.command_line": {"core", "plugins.alone", "plugins.plugin", "plugins.registry"},
     "plugins.mxnet": {"core", "mxnet_ops", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.caffe": {
         *("core", "caffe_layers", "plugins.command_line", "plugins.models.groups", "plugins.plugin"),
@@ -132,7 +133,7 @@ ALLOWED = {
     "plugins.": {"plugins.plugin", "plugins.registry"},
 }
 # modules that stand for a package of their own
-SINGLE = {*LEAVES, "plugins.plugin", "plugins.registry"}
+SINGLE = {*LEAVES, "plugins.alone", "plugins.plugin", "plugins.registry"}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:

@@ -11,7 +11,8 @@
 #endif
 
 #if SOURCE == 5 || TARGET == 5
-BRAIN_NUMBERS()
+BRAIN_WIDEN()
+BRAIN_NARROW()
 #endif
 
 #if SOURCE == 0

@@ -22,7 +22,8 @@
 #endif
 
 #if SOURCE == 5 || TARGET == 5
-BRAIN_NUMBERS()
+BRAIN_WIDEN()
+BRAIN_NARROW()
 #endif
 
 #if SOURCE == 0

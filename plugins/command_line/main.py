@@ -30,8 +30,6 @@ _COMMANDS = (
     "cache",
     "completion",
 )
-# commands of plugins that are started for their results: where one is called, no other command is imported
-_ALONE = {"run": "clgraft.plugins.models.run"}
 WRONG_USAGE = 2  # exit status, as that of argparse
 _HEADING = "examples:"
 _EXAMPLES = (
@@ -128,7 +126,9 @@ def _parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser that knows at least the command that is called."""
     import importlib
 
-    module = _ALONE.get(words[0]) if words else None
+    from clgraft.plugins import alone
+
+    module = alone.COMMANDS.get(words[0]) if words else None
     if module is None or {"-h", "--help"} & set(words):
         return build_parser()
     parser, commands = _empty_parser("")

@@ -26,6 +26,7 @@ EVERY = {
     **{"dense": 4, "channels_last": 3, "sixteen_bits": 2, "pooling": 6, "softmax": 2, "batchnorm": 3},
     **{"interpolation": 3, "copying": 2},
 }
+LEAST = {"casts": 3}  # kernels that a set runs on a processor, of small sets
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("oclgrind") is None, reason="needs Oclgrind"),
@@ -52,4 +53,4 @@ def test_wrong_kernels_are_seen():
 def test_kernels_are_clean(name, pytestconfig):
     printed, found = oclgrind(name, str(EVERY.get(name, 1)), str(pytestconfig.getoption("turn")))
     assert not found
-    assert int(printed.split()[0]) > 5
+    assert int(printed.split()[0]) >= LEAST.get(name, 6)

@@ -26,6 +26,7 @@ FORWARD_ONLY = (
     "cumulative product",
     "scatter",
     "update",
+    "casts",
 )
 SCALARS = {"low": -0.3, "high": 1.1}
 

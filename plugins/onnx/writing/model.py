@@ -9,6 +9,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from clgraft import __version__
+from clgraft.core.graph import Graph
 from clgraft.core.graph.passes import optimise
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.model import ModelError, Net
@@ -51,7 +52,7 @@ def to_onnx(
     outputs = {port.name: lowered.values[port.name] for port in net.outputs}
     known = {*values, *lowered.parameters, *lowered.build.constants}
     computed = [name for name in dict.fromkeys(tensor.name for tensor in outputs.values()) if name not in known]
-    graph = optimise(lowered.build.graph.graph(*computed), "-all,dead,duplicates") if computed else None
+    graph = _simplified(lowered.build.graph.graph(*computed), lowered.values) if computed else None
     read = {name for node in graph.nodes for name in node.reads} if graph else set()
     for inside, name in lowered.parameters.items():
         if inside in read:
@@ -76,6 +77,15 @@ def to_onnx(
         producer_name="clgraft",
         producer_version=__version__,
     )
+
+
+def _simplified(graph: Graph, named: Mapping[str, Any]) -> Graph:
+    """Return a graph without what is computed twice or for nothing, but with all values that have a name."""
+    whole = optimise(graph, "-all,dead")
+    made = {name for node in whole.nodes for name in node.writes}
+    shown = dict.fromkeys(tensor.name for tensor in named.values() if tensor.name in made)
+    single = optimise(whole.with_outputs(dict.fromkeys((*whole.outputs, *shown))), "-all,duplicates")
+    return optimise(single.with_outputs(graph.outputs), "-all,dead")
 
 
 def _port(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
