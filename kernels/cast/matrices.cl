@@ -4,57 +4,17 @@
 // A work-group has a tile of tile_rows x tile_columns elements of one matrix. Its elements pass through local memory,
 // so that it reads along rows of x and writes along rows of y. An array whose y is NULL is left out.
 //
-// SOURCE, TARGET  0 float, 1 half, 5 bfloat16
+// SOURCE, TARGET  types of 16 bits and float, as cast/types.cl numbers them
 // MORE_ARRAYS(F)  F(i) for each array but the first
 // TILE            elements of local memory: tile_rows * (tile_columns | 1) at most
 
-#ifndef SOURCE
-#define SOURCE 0
-#endif
-#ifndef TARGET
-#define TARGET 1
-#endif
+#include "cast/types.cl"
+
 #ifndef GROUP
 #define GROUP 256
 #endif
 #ifndef TILE
 #define TILE 2048
-#endif
-
-#if SOURCE == 5 || TARGET == 5
-BRAIN_WIDEN()
-BRAIN_NARROW()
-#endif
-
-#if SOURCE == 0
-typedef float source;
-typedef float4 source4;
-#define READ(p, i) ((p)[i])
-#elif SOURCE == 1
-typedef half source;
-typedef ushort4 source4;
-#define READ(p, i) vload_half((i), (p))
-#else
-typedef ushort source;
-typedef ushort4 source4;
-#define READ(p, i) widen((p)[i])
-#endif
-
-#if TARGET == 0
-typedef float target;
-typedef float4 target4;
-#define WRITE(p, i, value) ((p)[i] = (value))
-#define OLD(p, i) ((p)[i])
-#elif TARGET == 1
-typedef half target;
-typedef ushort4 target4;
-#define WRITE(p, i, value) vstore_half_rte((value), (i), (p))
-#define OLD(p, i) vload_half((i), (p))
-#else
-typedef ushort target;
-typedef ushort4 target4;
-#define WRITE(p, i, value) ((p)[i] = narrow(value))
-#define OLD(p, i) widen((p)[i])
 #endif
 
 #ifdef MATRICES_FIELDS

@@ -21,40 +21,27 @@ float widen_high(const uint bits) {
 float2 widen_pair(const uint bits) { return (float2)(widen(bits), widen_high(bits)); }
 #endif
 
-#if PTX >= 80
 #ifdef BRAIN
-ushort narrow(const float value) {
-    ushort bits;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    return bits;
-}
-uint narrow_pair(const float low, const float high) {
-    uint bits;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-    return bits;
-}
+#define SMALL_TYPE "bf16"
 #else
-ushort narrow(const float value) {
-    ushort bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    return bits;
-}
-uint narrow_pair(const float low, const float high) {
-    uint bits;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-    return bits;
-}
+#define SMALL_TYPE "f16"
 #endif
-#else
-#ifdef BRAIN
+#if defined(BRAIN) && PTX < 80
 BRAIN_NARROW()
 #else
 ushort narrow(const float value) {
     ushort bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    asm("cvt.rn." SMALL_TYPE ".f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
 #endif
+#if PTX >= 80
+uint narrow_pair(const float low, const float high) {
+    uint bits;
+    asm("cvt.rn." SMALL_TYPE "x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
+#else
 uint narrow_pair(const float low, const float high) { return narrow(low) | (uint)narrow(high) << 16; }
 #endif
 

@@ -17,7 +17,7 @@ CHUNKS = [range(EVERYDAY), *(range(first, first + CHUNK) for first in range(EVER
 
 @pytest.fixture(autouse=True)
 def no_errors_are_left():
-    """MXNet keeps an error of a model that it refused for whoever waits next."""
+    """Wait for the errors of models that MXNet refused, which would be raised in the next test otherwise."""
     yield
     for _ in range(MODELS):
         with contextlib.suppress(mx.MXNetError):

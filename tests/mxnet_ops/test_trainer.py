@@ -1,4 +1,4 @@
-"""`clgraft.mxnet_ops.Trainer`: its steps are those of Gluon's trainer, and whoever reads a parameter sees the truth."""
+"""`clgraft.mxnet_ops.Trainer`: steps are those of Gluon's trainer, and parameters that are read are current."""
 
 from __future__ import annotations
 
@@ -364,16 +364,21 @@ def test_two_nets_share_parameters(staged, rng):
     np.testing.assert_allclose(read, x.asnumpy() @ weight.T + bias, 1e-4, 1e-5)
 
 
-def test_a_parameter_that_others_read_too_goes_back_to_mxnet(staged, rng):
-    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9}, outside=["net_dense0_weight"])
-    assert other.trainer.host == {"net_dense0_weight": "it is one of the argument outside"}
-    for x, y in batches(rng, 4):
-        for run in (one, other):
+def penalized_steps(runs, data):
+    """Do steps whose loss has a penalty on a parameter, which MXNet computes."""
+    for x, y in data:
+        for run in runs:
             with autograd.record():
                 penalty = (run.parameters[0].data() ** 2).sum()
                 loss = run.loss(run.net(x), y) + penalty
             loss.backward()
             run.trainer.step(BATCH)
+
+
+def test_a_parameter_that_others_read_too_goes_back_to_mxnet(staged, rng):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9}, outside=["net_dense0_weight"])
+    assert other.trainer.host == {"net_dense0_weight": "it is one of the argument outside"}
+    penalized_steps((one, other), batches(rng, 4))
     equal(one, other, 1e-4, 1e-6)
     with pytest.raises(ProblemError, match="got outside 'weight'"):
         ops.Trainer(other.net.collect_params(), "sgd", outside=["weight"])
@@ -386,13 +391,7 @@ def test_a_parameter_that_others_read_too_goes_back_to_mxnet(staged, rng):
         out = other.net(x)
         out + (other.parameters[0].data() ** 2).sum()
     mx.nd.waitall()
-    for x, y in batches(rng, 3):  # read before: the parameter is MXNet's from here on
-        for run in (one, other):
-            with autograd.record():
-                penalty = (run.parameters[0].data() ** 2).sum()
-                loss = run.loss(run.net(x), y) + penalty
-            loss.backward()
-            run.trainer.step(BATCH)
+    penalized_steps((one, other), batches(rng, 3))  # read before: the parameter is MXNet's from here on
     equal(one, other, 1e-4, 1e-6)
     assert list(other.trainer.host) == ["net_dense0_weight"]
 
