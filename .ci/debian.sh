@@ -39,17 +39,23 @@ install_wheels() {
     touch "$dir/opt/wheels/complete"
 }
 
-# copy_tree: copy and build clgraft, only after a file has changed
-copy_tree() {
+# pack_tree OPTIONS...: write the tree's archive. Folders may change at that time, because other programs put bytecode
+# into them, which is left out: of that tar tells by status 1.
+pack_tree() {
     local exclude=(--exclude=./.git --exclude='./.venv*' --exclude='./.bullseye*' --exclude='./.trixie*'
         --exclude='./.*_cache' --exclude=./.hypothesis --exclude=./build --exclude=./dist --exclude='./*.egg-info'
         --exclude='*.so' --exclude='*.o' --exclude='__pycache__')
+    tar -C "$tree" "${exclude[@]}" "$@" --warning=no-file-changed -cf - . || [ $? = 1 ]
+}
+
+# copy_tree: copy and build clgraft, only after a file has changed
+copy_tree() {
     local copied
-    copied=$(tar -C "$tree" "${exclude[@]}" --sort=name --owner=0 --group=0 --mtime=@0 -cf - . | sha256sum)
+    copied=$(pack_tree --sort=name --owner=0 --group=0 --mtime=@0 | sha256sum)
     [ "$(cat "$dir/opt/copied" 2>/dev/null)" != "$copied" ] || return 0
     rm -rf "$dir/opt/copied" "$dir/clgraft" # the note first: it may be linked to another folder's
     mkdir "$dir/clgraft"
-    tar -C "$tree" "${exclude[@]}" -cf - . | tar -C "$dir/clgraft" -xf -
+    pack_tree | tar -C "$dir/clgraft" -xf -
     chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation \
         --root-user-action ignore --editable /clgraft
     echo "$copied" >"$dir/opt/copied"

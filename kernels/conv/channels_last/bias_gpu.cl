@@ -23,7 +23,7 @@ kernel __attribute__((reqd_work_group_size(COLUMNS, LINES, 1))) void bias_rows_g
     CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels, const long rows, const long part_rows) {
     local real lines[GROUP * WIDE];
     const int line = get_local_id(1), me = line * COLUMNS + get_local_id(0), channel = (int)get_global_id(0) * WIDE;
-    const bool there = channel < channels, wide = WIDE_ALIGNED(OPEN(dy));
+    const bool there = channel < channels, wide = QUAD_ALIGNED_stored(OPEN(dy));
     const long begin = get_group_id(1) * part_rows, last = there ? min(begin + part_rows, rows) : 0;
     real sums[WIDE];
     WIDTH sums[e] = 0;
@@ -33,8 +33,12 @@ kernel __attribute__((reqd_work_group_size(COLUMNS, LINES, 1))) void bias_rows_g
         for (int a = 0; a < AHEAD; a++)
             if (row + a * LINES < last) read_wide(values[a], OPEN(dy) + (row + a * LINES) * channels + channel, wide);
 #pragma unroll
-        for (int a = 0; a < AHEAD; a++)
-            if (row + a * LINES < last) WIDTH sums[e] += REAL_OF(values[a][e]);
+        for (int a = 0; a < AHEAD; a++) {
+            real terms[WIDE];
+            if (row + a * LINES >= last) break;
+            take_wide(terms, values[a]);
+            WIDTH sums[e] += terms[e];
+        }
     }
     WIDTH lines[e * GROUP + me] = sums[e];
     for (int left = LINES / 2; left > 0; left /= 2) {

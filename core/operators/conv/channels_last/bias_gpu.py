@@ -11,7 +11,7 @@ from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
-from clgraft.core.problem import SMALL, ceil_div
+from clgraft.core.problem import ceil_div
 
 NAME = "bias_rows_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
@@ -35,7 +35,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     rows, channels = problem.batch * prod(problem.out_size), problem.out_channels
     if not rows:
         raise Declined("has no rows")
-    wide = next(count for count in (8 if problem.dtype in SMALL else 4, 4, 1) if channels % count == 0)
+    wide = 1 if channels % 4 else 4
     columns = min(MOST_COLUMNS, 1 << (channels // wide - 1).bit_length())
     blocks = ceil_div(channels, columns * wide)
     wanted = min(MOST_PARTS, ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, blocks))
