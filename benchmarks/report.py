@@ -1,7 +1,8 @@
 """Write the tables of the figures: `python benchmarks/report.py [benchmarks/results]`.
 
-The pages are docs/performance.md, docs/graphs.md, README.md, and the README.md of the results, which says where each
-was measured. The first page of the site has a figure of the overview in docs/performance.md, drawn by `figures.py`.
+The pages are docs/performance.md, docs/graphs.md, docs/caffe.md, README.md, and the README.md of the results, which
+says where each was measured. The first page of the site has a figure of the overview in docs/performance.md, drawn by
+`figures.py`.
 
 A page has marks, invisible comments that name a kind of table and files of results, and what stands between a mark and
 the next `<!-- end -->` is written anew:
@@ -35,7 +36,7 @@ from clgraft.plugins.command_line.bench.timing import geometric_mean
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
-PAGES = (DOCS / "performance.md", DOCS / "graphs.md", ROOT / "README.md", RESULTS / "README.md")
+PAGES = (DOCS / "performance.md", DOCS / "graphs.md", DOCS / "caffe.md", ROOT / "README.md", RESULTS / "README.md")
 FIGURE = DOCS / "figures" / "overview.svg"
 MARK = re.compile(r"(<!-- figures: ([^>]+) -->)(.*?)(<!-- end -->)", re.S)
 WIDTH = 120
@@ -123,11 +124,11 @@ def disturbed(row: Measurement) -> bool:
     return max(row.native_spread, row.ours_spread) > DISTURBED
 
 
-def cells(run: Run) -> dict[tuple[str, str], dict[str, Cell]]:
-    """Return the figures of whole nets: by peer and mode, then by net."""
+def cells(run: Run, kind: str = "nets") -> dict[tuple[str, str], dict[str, Cell]]:
+    """Return the figures of whole nets, or of "sessions" with nets: by peer and mode, then by net."""
     found: dict[tuple[str, str], dict[str, Cell]] = {}
     for row in run.results.rows:
-        if row.set == "nets":
+        if row.set == kind:
             name = re.sub(r" batch \d+$", "", row.name)
             modes = {row.direction: (row.regions or row.ours, row.regions_floor if row.regions else row.floor)}
             if row.frozen and row.direction == "inference":
@@ -138,12 +139,12 @@ def cells(run: Run) -> dict[tuple[str, str], dict[str, Cell]]:
     return found
 
 
-def columns(runs: Sequence[Run]) -> dict[Column, dict[str, Cell]]:
+def columns(runs: Sequence[Run], kind: str = "nets") -> dict[Column, dict[str, Cell]]:
     """Return the columns of a table of whole nets: for each run and peer inference, frozen, training."""
     order = ["inference", "frozen", "training"]
     found: dict[Column, dict[str, Cell]] = {}
     for run in runs:
-        own = cells(run)
+        own = cells(run, kind)
         for peer in dict.fromkeys(peer for peer, _ in own):
             for mode in (mode for mode in order if (peer, mode) in own):
                 found[run, peer, mode] = own[peer, mode]
@@ -162,9 +163,9 @@ def words(mode: str) -> str:
     return {"frozen": "frozen inference", "training": "training step"}.get(mode, mode)
 
 
-def nets(runs: Sequence[Run]) -> list[str]:
+def nets(runs: Sequence[Run], kind: str = "nets") -> list[str]:
     """Return a table of whole nets: ours / the peer's in milliseconds, the ratio, the share of the floor, memory."""
-    found = columns(runs)
+    found = columns(runs, kind)
     names = dict.fromkeys(name for by_name in found.values() for name in by_name)
     rows = [
         [name, *(_net(by_name[name], run) if name in by_name else "-" for (run, _, _), by_name in found.items())]
@@ -173,6 +174,11 @@ def nets(runs: Sequence[Run]) -> list[str]:
     if len(names) > 1 and any(peer != NO_PEER for _, peer, _ in found):
         rows.append(["**geometric mean**", *(_mean(list(own.values()), run) for (run, _, _), own in found.items())])
     return table(["net", *headings(found)], rows)
+
+
+def sessions(runs: Sequence[Run]) -> list[str]:
+    """Return a table of whole nets in sessions, without the framework."""
+    return nets(runs, "sessions")
 
 
 def _net(cell: Cell, run: Run) -> str:
@@ -385,7 +391,7 @@ def wrapped(text: str) -> list[str]:
 
 
 KINDS: dict[str, Callable[[Sequence[Run]], list[str]]] = {
-    one.__name__: one for one in (nets, overview, headline, groups, slower, types, calls, made, machines)
+    one.__name__: one for one in (nets, sessions, overview, headline, groups, slower, types, calls, made, machines)
 }
 
 
