@@ -206,6 +206,11 @@ def same_pads(size: Sizes, reach: Sizes, stride: Sizes, *, upper: bool) -> tuple
     return tuple(begin), tuple(end)
 
 
+def unpooled_size(size: Sizes, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes) -> tuple[int, ...]:
+    """Return the size of images whose pooling has a size: the smallest one."""
+    return tuple((i - 1) * s + k - p - q for i, k, s, p, q in zip(size, kernel, stride, pad, pad_end))
+
+
 def trimmed(
     build: Build, x: Tensor, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes
 ) -> tuple[Tensor, tuple[int, ...]]:
