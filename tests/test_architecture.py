@@ -40,7 +40,10 @@ NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capab
 # adapters' files with expressions that users write, and examples of them
 USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py", "caffe_layers/layers/pointwise.py"}
 # what an operator is translated by, and names of functions that compute there what it means
-TRANSLATIONS = ("mxnet_ops/operators", "caffe_layers/layers", "plugins/onnx/operators", "plugins/torch/lowering")
+TRANSLATIONS = (
+    *("mxnet_ops/operators", "mxnet_ops/swap", "caffe_layers/layers"),
+    *("plugins/onnx/operators", "plugins/onnx/writing", "plugins/torch/lowering"),
+)
 ARITHMETIC = {
     *(
         "arange",

@@ -99,12 +99,12 @@ def scaled(size: int, scale: float) -> int:
     return math.floor(size * scale)
 
 
-def scaled_in_single(size: int, scale: float, *, around_last: bool = False) -> int:
+def scaled_in_single(size: int, scale: float, *, odd_apart: bool = False) -> int:
     """Return a size times a scale in single precision, rounded down, as MXNet has it.
 
-    With `around_last` an odd size is (size - 1) times the scale, and 1.
+    With `odd_apart` an odd size becomes (size - 1) scale + 1.
     """
-    odd = size % 2 if around_last else 0
+    odd = size % 2 if odd_apart else 0
     return int(np.float32(scale) * np.float32(size - odd)) + odd
 
 
@@ -122,7 +122,7 @@ def scaled_alike(sizes: Sequence[int], wanted: Sequence[int], *, larger: bool) -
 
 
 def next_of_parity(size: int, *, odd: bool, up: bool) -> int:
-    """Return a size if it is odd, or even where `odd` is false, or else the next one above or below it."""
+    """Return a size if it is odd, or even where `odd` is false; else the next one above or below it."""
     return size if size % 2 == odd else size + (1 if up else -1)
 
 

@@ -100,6 +100,20 @@ def triangle(build: Build, x: Tensor, diagonal: int, *, upper: bool) -> Tensor:
     return build.pointwise("y0 = x0 != 0 ? x1 : 0;", [build.constant(mask), x])[0]
 
 
+def wrapped(build: Build, x: Tensor, begin: Sizes, end: Sizes) -> Tensor:
+    """Return a value with the other end of each axis around it, of at most the axis itself."""
+    for axis, (low, high) in enumerate(zip(begin, end)):
+        front, back = ((*x.shape[:axis], length, *x.shape[axis + 1 :]) for length in (low, high))
+        last = [size - low if i == axis else 0 for i, size in enumerate(x.shape)]
+        parts = [
+            *([cut(build, x, front, last)] if low else []),
+            x,
+            *([cut(build, x, back, (0,) * x.ndim)] if high else []),
+        ]
+        x = joined(build, parts, axis) if low or high else x
+    return x
+
+
 def transposed(build: Build, x: Tensor, order: Sizes) -> Tensor:
     """Return the axes in another order."""
     return build.add(TransposeProblem(x.shape, tuple(order), x.dtype), x)[0]
@@ -111,8 +125,8 @@ def blocks_to_channels(build: Build, x: Tensor, size: int, *, pixel_first: bool 
     Parameters
     ----------
     pixel_first : bool
-        Whether a new channel's number counts the pixels first and then the old channels (DCR, depth column row, in
-        ONNX and MXNet), or the other way round (CRD).
+        Whether the channels of a block's first pixel come first, then those of the second one, and so on (ONNX's mode
+        DCR, and MXNet's order), or the pixels of the first channel (CRD).
 
     Raises
     ------

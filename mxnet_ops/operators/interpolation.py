@@ -71,7 +71,7 @@ class BilinearResize(Operator):
             return self.sizes[axis]
         if self.mode in ("size", "odd_scale"):
             is_odd = self.mode == "odd_scale"
-            return resizing.scaled_in_single(size, self.scales[axis] or 1.0, around_last=is_odd)
+            return resizing.scaled_in_single(size, self.scales[axis] or 1.0, odd_apart=is_odd)
         return resizing.next_of_parity(size, odd="odd" in self.mode, up=self.mode.endswith("up"))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:

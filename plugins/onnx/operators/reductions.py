@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from clgraft.core.nn import softmax as nn
+from clgraft.core.nn.ordering import first_elements
 from clgraft.core.nn.reductions import EXPONENTIALS, FOLDS, LOG_OF_EXPONENTIALS, Fold, of_nothing
 from clgraft.core.nn.whole_numbers import truncated
 from clgraft.core.operators.cumulative import CumulativeProblem
-from clgraft.core.operators.ordering import TopKProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
@@ -100,12 +100,9 @@ def softmax(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
 def place_of_extremum(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower the index of the greatest or smallest element of an axis."""
     axis = axis_of(node.get("axis", 0), x.ndim)
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    flags = (node.operator == "ArgMin", bool(node.get("select_last_index", 0)))
-    problem = TopKProblem(outer, x.shape[axis], inner, 1, *flags, dtype=on.carrier(x))
-    _, index = on.add(problem, on.tensor(x))
-    shape = kept_shape(x.shape, {axis}, bool(node.get("keepdims", 1)))
-    return on.made(index, shape, "int64", "int32")
+    last, smallest = bool(node.get("select_last_index", 0)), node.operator == "ArgMin"
+    _, places = first_elements(on.build, on.given(x), axis, 1, smallest=smallest, last=last)
+    return on.reshaped(on.taken(places, "int64"), kept_shape(x.shape, {axis}, bool(node.get("keepdims", 1))))
 
 
 @operator("TopK")
@@ -113,13 +110,11 @@ def top_k(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None = 
     """Lower the greatest or smallest elements of an axis, with their indices."""
     axis = axis_of(node.get("axis", -1), x.ndim)
     count = int(on.number(k) if k is not None else node.get("k"))
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     if not math.prod(shape):
         return known(np.zeros(shape, x.dtype)), known(np.zeros(shape, np.int64))
-    problem = TopKProblem(outer, x.shape[axis], inner, count, not node.get("largest", 1), dtype=on.carrier(x))
-    values, index = on.add(problem, on.tensor(x))
-    return on.made(values, shape, x.dtype, on.carrier(x)), on.made(index, shape, "int64", "int32")
+    values, places = first_elements(on.build, on.given(x), axis, count, smallest=not node.get("largest", 1))
+    return on.taken(values, x.dtype), on.taken(places, "int64")
 
 
 @operator("CumSum", "CumProd")

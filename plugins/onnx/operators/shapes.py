@@ -167,9 +167,11 @@ def expand(on: ModelBuilder, node: OnnxNode, x: OnnxValue, shape: OnnxValue) -> 
 
 def expanded(on: ModelBuilder, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
     """Return a value broadcast to a shape."""
-    own = (1,) * (len(shape) - x.ndim) + x.shape
-    times = tuple(size // old if old else 1 for size, old in zip(shape, own))
-    return repeated(on, on.reshaped(x, own), times) if math.prod(shape) else known(np.zeros(shape, x.dtype))
+    if not math.prod(shape):
+        return known(np.zeros(shape, x.dtype))
+    if x.size == math.prod(shape):
+        return on.reshaped(x, shape)
+    return on.taken(nn.broadcast(on.build, on.given(x), shape), x.dtype)
 
 
 def repeated(on: ModelBuilder, x: OnnxValue, times: Sequence[int], whole: bool = True) -> OnnxValue:
@@ -205,25 +207,12 @@ def pad(on: ModelBuilder, node: OnnxNode, x: OnnxValue, *inputs: OnnxValue | Non
         value = on.number(given[1]) if given[1] is not None else node.get("value", 0.0)
         return padded(on, x, before, behind, float(value))
     if mode == "wrap":
-        return _wrapped(on, node, x, before, behind)
+        for size, low, high in zip(x.shape, before, behind):
+            node.expect(0 <= low <= size and 0 <= high <= size, f"pads {(low, high)} of mode wrap for a size of {size}")
+        return on.taken(nn.wrapped(on.build, on.given(x), before, behind), x.dtype)
     node.expect(mode in ("edge", "reflect"), f"mode {mode}")
     node.expect(min((*before, *behind)) >= 0, f"negative pads of mode {mode}")
     return on.taken(nn.bordered(on.build, on.given(x), mode, before, behind), x.dtype)
-
-
-def _wrapped(on: ModelBuilder, node: OnnxNode, x: OnnxValue, before: Sequence[int], behind: Sequence[int]) -> OnnxValue:
-    """Return a value with the other end of each axis around it."""
-    for axis, (low, high) in enumerate(zip(before, behind)):
-        size = x.shape[axis]
-        node.expect(0 <= low <= size and 0 <= high <= size, f"pads {(low, high)} of mode wrap for a size of {size}")
-        parts = []
-        for begin, length in ((size - low, low), (0, size), (0, high)):
-            at = [begin if i == axis else 0 for i in range(x.ndim)]
-            shape = [length if i == axis else own for i, own in enumerate(x.shape)]
-            if length:
-                parts.append(sliced(on, x, at, shape))
-        x = joined(on, parts, axis)
-    return x
 
 
 @operator("DepthToSpace", "SpaceToDepth")
@@ -238,5 +227,5 @@ def depth_and_space(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue
 def triangle(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None = None) -> OnnxValue:
     """Lower the upper or lower triangle of matrices: a choice by a constant mask."""
     diagonal = on.number(k) if k is not None else 0
-    on.make_room(8 * math.prod(x.shape[-2:]))
+    on.budget.expect("bytes", 8 * math.prod(x.shape[-2:]), node)
     return on.taken(nn.triangle(on.build, on.given(x), diagonal, upper=bool(node.get("upper", 1))), x.dtype)
