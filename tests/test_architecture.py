@@ -37,12 +37,37 @@ DRIVERS = re.compile(r"pocl|portable computing|intel|nvidia|mesa|rusticl|clover|
 TOOLCHAINS = "core/runtime/toolchains"
 # what a device's description holds for users, and planners do not look at
 NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
-# adapters' files with expressions, which users write
-USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py"}
+# adapters' files with expressions that users write, and examples of them
+USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py", "caffe_layers/layers/pointwise.py"}
+# what an operator is translated by, and names of functions that compute there what it means
+TRANSLATIONS = (
+    *("mxnet_ops/operators", "mxnet_ops/swap", "caffe_layers/layers"),
+    *("plugins/onnx/operators", "plugins/onnx/writing", "plugins/torch/lowering"),
+)
+ARITHMETIC = {
+    *(
+        "arange",
+        "clip",
+        "cumsum",
+        "indices",
+        "maximum",
+        "minimum",
+        "outer",
+        "ravel_multi_index",
+        "tril",
+        "triu",
+        "where",
+    ),
+    *("ceil", "ceil_div", "cos", "exp", "expm1", "floor", "log", "log1p", "pow", "power", "rint", "round_up", "sin"),
+    *("sqrt", "tanh", "trunc"),
+}
 # problems that do the work of several
 FUSIONS = {"FusedProblem", "SeparableProblem", "GradientsProblem"}
-# a value of an expression next to an operation, and what may have a docstring
-FORMULA = re.compile(r"\bx\d+\b *[-+*/?<>=,)]|[-+*/?<>=(] *x\d+\b")
+# a value of an expression next to an operation, or a function that is called; and what may have a docstring
+CALLED = "ceil clamp erf exp expm1 fabs floor fmax fmin fmod hypot log log1p pow rint rsqrt select sign sqrt tanh trunc"
+FORMULA = re.compile(
+    rf"(?<!\\)\bx\d+\b *[-+*/?<>=,)]|[-+*/?<>=(] *x\d+\b|\by\d+ *=(?!=) *\S|\b(?:{'|'.join(CALLED.split())})\([^)]"
+)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 # package -> packages that it may import directly: the package order of the architecture. The __init__ of a top-level
 # folder, which may import everything in it, is written with a dot.
@@ -333,11 +358,13 @@ def test_adapters_name_no_fusions(folder):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("folder", ["plugins/onnx/operators", "plugins/torch/lowering"])
-def test_lowerings_name_formulas(folder):
+@pytest.mark.parametrize("folder", ADAPTERS)
+def test_adapters_hold_no_formulas(folder):
     """They take the formulas of their operators from core/nn: none of their texts is one."""
     wrong = []
     for path in files(folder):
+        if path.relative_to(ROOT).as_posix() in USERS_EXPRESSIONS:
+            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docstrings = {
             ast.get_docstring(node, clean=False)
@@ -348,6 +375,19 @@ def test_lowerings_name_formulas(folder):
             text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
             if FORMULA.search(text) and text not in docstrings:
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", TRANSLATIONS)
+def test_translations_compute_nothing(folder):
+    """Tables, sizes that are rounded and functions of parameters are computed in core/nn, where operators have them."""
+    wrong = []
+    for path in files(folder):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            module, _, function = called.rpartition(".")
+            if function in ARITHMETIC and module in ("", "math", "np"):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)
 
 

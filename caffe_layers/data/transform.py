@@ -8,6 +8,7 @@ import numpy as np
 
 from clgraft.caffe_layers.nets.weights import MessageReader
 from clgraft.core.model import ModelError, contents
+from clgraft.core.nn.shapes import middle
 
 
 class Transform:
@@ -55,7 +56,7 @@ class Transform:
             if self._training:
                 top, left = (int(self._rng.integers(0, size - self._crop + 1)) for size in (height, width))
             else:
-                top, left = (height - self._crop) // 2, (width - self._crop) // 2
+                top, left = middle((height, width), (self._crop, self._crop))
         if self._mean is not None:
             if self._mean.shape[0] not in (1, image.shape[0]):
                 raise ModelError(f"[data] got a mean of {self._mean.shape[0]} channels, expected {image.shape[0]} or 1")

@@ -63,7 +63,7 @@ class OclSlice(Joining):
         else:
             even = shape[axis] % count == 0
             self.expect(even, f"{count} top blobs", f"a divisor of {shape[axis]}, the size of axis {axis}")
-            extents = [shape[axis] // count] * count
+            extents = moves.parts_of(shape[axis], count=count)
         self.axis, self.extents = axis, extents
         return super().prepare(shapes)
 

@@ -12,7 +12,6 @@ from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
 
 LOWEST = -float(np.finfo(np.float32).max)  # what no score is below
-ALIKE = 1e-6  # ratios that are the same
 ROW = 7  # numbers of a detection
 
 
@@ -49,14 +48,11 @@ class OclPriorBox(BuiltLayer):
         )
 
     def ratios(self) -> tuple:
-        """Return the ratios besides 1, with `flip` each with its inverse, without those that are there already."""
+        """Return the ratios besides 1."""
         given = self.parameters.prior_box_param
-        found = [1.0]
         for ratio in given.aspect_ratio:
             self.expect(ratio > 0, f"aspect_ratio {ratio}", "a number above 0")
-            if all(abs(ratio - other) >= ALIKE for other in found):
-                found += [ratio, 1 / ratio] if given.flip else [ratio]
-        return tuple(ratio for ratio in found if abs(ratio - 1) >= ALIKE)
+        return prior_boxes.further_ratios(given.aspect_ratio, both=given.flip)
 
     def pair(self, both: str, high: str, wide: str) -> tuple:
         """Return height and width, or nothing where neither field is given."""

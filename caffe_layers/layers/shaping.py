@@ -65,6 +65,5 @@ class OclReduction(BuiltLayer):
         (x,), given = bottoms, self.parameters.reduction_param
         axis = self.canonical_axis(given.axis, x.ndim)
         rows = build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-        value = {given.ASUM: "absolute", given.SUMSQ: "squares"}.get(given.operation, "sum")
-        factor = given.coeff / (max(rows.shape[1], 1) if given.operation == given.MEAN else 1)
-        return build.reshape(reductions.summed(build, rows, (1,), value, factor=factor), x.shape[:axis])
+        value = {given.ASUM: "absolute", given.SUMSQ: "squares", given.MEAN: "mean"}.get(given.operation, "sum")
+        return build.reshape(reductions.summed(build, rows, (1,), value, factor=given.coeff), x.shape[:axis])

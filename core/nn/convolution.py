@@ -62,6 +62,27 @@ def whole_size(size: Sizes, kernel: Sizes, stride: Sizes, dilate: Sizes) -> tupl
     return tuple((i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(size, stride, kernel, dilate))
 
 
+def same_size(size: Sizes, stride: Sizes) -> tuple[int, ...]:
+    """Return the size of a deconvolution that undoes a convolution with padding to ceil(size / stride)."""
+    return tuple(i * s for i, s in zip(size, stride))
+
+
+def pads_to_size(full: Sizes, wanted: Sizes, *, larger_first: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the padding at both ends of each axis with which a deconvolution has a size: half of what is too much.
+
+    Parameters
+    ----------
+    full : sequence of int
+        Its size without padding, as `whole_size` returns it, and what is added at the end.
+    wanted : sequence of int
+    larger_first : bool
+        Whether the first of two unequal halves is the larger one.
+    """
+    surplus = [f - w for f, w in zip(full, wanted)]
+    small, large = tuple(s // 2 for s in surplus), tuple(s - s // 2 for s in surplus)
+    return (large, small) if larger_first else (small, large)
+
+
 def deconvolution(
     build: Build,
     x: Tensor,

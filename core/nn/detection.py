@@ -202,10 +202,34 @@ def _pooled(
     samples: int = 0,
     half_pixel: bool = False,
 ) -> Tensor:
-    batch, channels, *planes = x.shape
     count = rois.shape[0]
     number = build.reshape(shapes.cut(build, rois, (count, 1), (0, 0)), (count,))
     (image,) = build.add(CastProblem(count, rois.dtype, "int32"), number)
     corners = shapes.cut(build, rois, (count, 4), (0, 1))
+    return regions_at(build, x, corners, image, operator, size, scale=scale, samples=samples, half_pixel=half_pixel)
+
+
+def regions_at(
+    build: Build,
+    x: Tensor,
+    corners: Tensor,
+    image: Tensor,
+    operator: str,
+    size: tuple[int, int],
+    *,
+    scale: float,
+    samples: int = 0,
+    half_pixel: bool = False,
+) -> Tensor:
+    """Return regions of images as images of one size; the words are those of `RoiAlignProblem`.
+
+    Parameters
+    ----------
+    corners : Tensor
+        (regions, 4): left, top, right, bottom.
+    image : Tensor
+        (regions), int32: the numbers of the images.
+    """
+    count, (batch, channels, *planes) = corners.shape[0], x.shape
     problem = RoiAlignProblem(operator, batch, channels, tuple(planes), count, size, samples, half_pixel, dtype=x.dtype)
     return build.add(problem, x, corners, image, scalars={"scale": scale})[0]

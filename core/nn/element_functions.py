@@ -351,7 +351,13 @@ def logarithm(base: float | None, scale: float, shift: float) -> Function:
 
 
 def _logarithm(base: float | None) -> float:
+    """Return the natural logarithm of a base."""
     return 1.0 if base is None else math.log(base)
+
+
+def celu(alpha: float) -> Function:
+    """Return ``x`` above 0 and ``alpha (exp(x / alpha) - 1)`` elsewhere (Barron 2017)."""
+    return elu(alpha, 1.0, 1 / alpha)
 
 
 def elu(alpha: float, scale: float, stretch: float) -> Function:

@@ -9,6 +9,16 @@ from collections.abc import Mapping
 
 from clgraft.core.operators.pointwise.expression import IDENTIFIER
 
+# OpenCL's functions of a, b and c that few other libraries have, by those that all have
+BY_OTHERS = {
+    **{"log1p": "log(1 + a)", "expm1": "exp(a) - 1", "rsqrt": "1 / sqrt(a)", "exp2": "pow(2, a)"},
+    **{"exp10": "pow(10, a)", "log2": "log(a) / 0.6931471805599453", "log10": "log(a) / 2.302585092994046"},
+    **{"trunc": "sign(a) * floor(fabs(a))", "round": "sign(a) * floor(fabs(a) + 0.5)", "erfc": "1 - erf(a)"},
+    **{"fdim": "fmax(a - b, 0)", "hypot": "sqrt(a * a + b * b)", "copysign": "b < 0 ? -fabs(a) : fabs(a)"},
+    **{"step": "b < a ? 0 : 1", "clamp": "fmin(fmax(a, b), c)", "mix": "a + (b - a) * c"},
+    **{"fma": "a * b + c", "mad": "a * b + c"},
+}
+
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
     """Return a formula in which names are replaced by others, or by numbers and formulas in parentheses."""

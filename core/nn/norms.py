@@ -18,6 +18,9 @@ from clgraft.core.problem import SMALL
 DEVIATION = "real variance = x3 - x2 * x2; real deviation = sqrt((variance > 0 ? variance : 0) + eps);"
 
 
+GROUP_AXES = (2, 3)  # of what `in_groups` returns, over which each group is normed
+
+
 # by statistics of channels
 
 
@@ -203,6 +206,12 @@ def variance_of(build: Build, inverse: Tensor, *, eps: float) -> Tensor:
 
 
 # by moments over some axes
+
+
+def in_groups(shape: Sequence[int], groups: int) -> tuple[int, int, int, int]:
+    """Return (n, c, ...) as a group norm sees it: examples, groups, channels of each group, pixels."""
+    n, c = shape[:2]
+    return n, groups, c // groups, math.prod(shape[2:])
 
 
 class Moments(NamedTuple):
@@ -402,9 +411,7 @@ def mean_square_norm(build: Build, x: Tensor, gamma: Tensor, axes: Collection[in
 # by windows
 
 
-def local_response_norm(
-    build: Build, x: Tensor, *, size: int, alpha: float, beta: float, k: float, reach: int = 0
-) -> Tensor:
+def local_response_norm(build: Build, x: Tensor, *, size: int, alpha: float, beta: float, k: float) -> Tensor:
     """Return x (k + alpha / size * sum of x^2 over a window of channels)^-beta (Krizhevsky et al. 2012).
 
     Parameters
@@ -412,12 +419,11 @@ def local_response_norm(
     x : Tensor
         (n, c, ...).
     size : int
-        By which alpha is divided.
+        Channels of the window, by which alpha is divided. An even one reaches as far as the odd one below it, as in
+        MXNet.
     alpha, beta, k : float
-    reach : int, optional
-        Channels of the window, where they are not as many as `size`; odd.
     """
-    window = reach or size
+    window = size - (size + 1) % 2
     problem = LRNProblem("forward", x.shape[0], x.shape[1], math.prod(x.shape[2:]), window, beta, x.dtype)
     scalars = {"alpha": alpha if window == size else alpha * window / size, "k": k}
     return build.reshape(build.add(problem, x, scalars=scalars)[0], x.shape)

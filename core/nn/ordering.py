@@ -10,10 +10,15 @@ from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.ordering import TopKProblem
 
 
-def first_elements(build: Build, x: Tensor, axis: int, count: int, *, smallest: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the greatest or smallest elements of an axis in their order, and their places (int32)."""
+def first_elements(
+    build: Build, x: Tensor, axis: int, count: int, *, smallest: bool = False, last: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return the greatest or smallest elements of an axis in their order, and their places (int32).
+
+    Of equal elements the first one comes first, or with `last` the last one.
+    """
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    problem = TopKProblem(outer, x.shape[axis], inner, count, smallest, dtype=x.dtype)
+    problem = TopKProblem(outer, x.shape[axis], inner, count, smallest, last, dtype=x.dtype)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     values, places = build.add(problem, x)
     return build.reshape(values, shape), build.reshape(places, shape)

@@ -206,6 +206,30 @@ def same_pads(size: Sizes, reach: Sizes, stride: Sizes, *, upper: bool) -> tuple
     return tuple(begin), tuple(end)
 
 
+def pad_ends(size: Sizes, reach: Sizes, stride: Sizes, pad: Sizes, counts: Sizes) -> tuple[int, ...]:
+    """Return the padding at the end of each axis that so many windows of a reach need."""
+    each = zip(size, reach, stride, pad, counts)
+    return tuple(max((count - 1) * s + k - i - p, 0) for i, k, s, p, count in each)
+
+
+def beyond_factors(problem: PoolProblem) -> np.ndarray:
+    """Return by what averages over whole windows are too small, where windows reach beyond the padded input.
+
+    The factors have the size of a plane of the result.
+    """
+    factors = np.ones(())
+    each = (problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.pad_end, problem.out_size)
+    for i, k, s, p, q, count in zip(*each):
+        begins = np.arange(count) * s - p
+        factors = factors[..., None] * (k / (np.minimum(begins + k, i + q) - begins))
+    return factors
+
+
+def unpooled_size(size: Sizes, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes) -> tuple[int, ...]:
+    """Return the size of images whose pooling has a size: the smallest one."""
+    return tuple((i - 1) * s + k - p - q for i, k, s, p, q in zip(size, kernel, stride, pad, pad_end))
+
+
 def trimmed(
     build: Build, x: Tensor, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes
 ) -> tuple[Tensor, tuple[int, ...]]:
@@ -256,7 +280,7 @@ def pool_with_holes(
         counts.append(count - (ceil and (count - 1) * s >= i + p))
     if min(counts) < 1:
         raise ValueError(f"windows of {reach} for {size}")
-    extra = [max((c - 1) * s + r - i - p, 0) for c, s, r, i, p in zip(counts, stride, reach, size, pad)]
+    extra = pad_ends(size, reach, stride, pad, counts)
     image = padded(build, x, (0, 0, *pad), (0, 0, *extra), -math.inf if operator == "max" else 0.0)
 
     def taps(value: Tensor) -> list[Tensor]:

@@ -16,6 +16,8 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.detection import GONE, decoded
 from clgraft.core.operators.detection import OrderedSuppressionProblem
 
+ALIKE = 1e-6  # ratios that are no further apart are the same
+
 
 @dataclass(frozen=True)
 class Priors:
@@ -74,6 +76,15 @@ class Priors:
             corners = np.clip(corners, 0, 1)
         spread = np.broadcast_to(np.array(self.variances), corners.shape)
         return np.stack([corners.reshape(-1), spread.reshape(-1)])
+
+
+def further_ratios(given: Sequence[float], *, both: bool) -> tuple[float, ...]:
+    """Return ratios without 1 and without those that are there already, with `both` each with its inverse."""
+    found = [1.0]
+    for ratio in given:
+        if all(abs(ratio - other) >= ALIKE for other in found):
+            found += [ratio, 1 / ratio] if both else [ratio]
+    return tuple(ratio for ratio in found if abs(ratio - 1) >= ALIKE)
 
 
 CODES = ("corner", "center_size", "corner_size")

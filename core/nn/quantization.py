@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from clgraft.core.problem import ceil_div
+
 # of whole numbers x0, then the zero point, then the scale
 DEQUANTIZED = "(x0 - x1) * x2"
 DEQUANTIZED_WITHOUT_ZERO = "x0 * x1"
@@ -13,6 +15,11 @@ PRODUCT_SCALE = "x0 * x1 / x2"
 # scale and zero point of bytes that hold all numbers between x0 and x1, and zero
 BYTES_SCALE = "(fmax(x1, 0) - fmin(x0, 0)) / 255"
 BYTES_ZERO = "clamp(rint(0 - fmin(x0, 0) / x1), 0, 255)"
+
+
+def block_size(size: int, count: int) -> int:
+    """Return how many elements of an axis share each of so many scales; the last one may have fewer."""
+    return ceil_div(size, count)
 
 
 def quantized(dtype: str, *, zero: bool) -> str:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import renamed
 from clgraft.core.operators.pointwise import Reduction
@@ -15,6 +17,7 @@ VALUES = {
     "sum": ("x0", "1"),
     "absolute": ("fabs(x0)", "(x0 > 0 ? 1 : x0 < 0 ? -1 : 0)"),
     "squares": ("x0 * x0", "2 * x0"),
+    "mean": ("x0", "1"),
 }
 
 
@@ -45,6 +48,12 @@ class Fold:
         """Whether the result of one element is that element."""
         return self.element == "x0" and self.result in ("x0", MEAN)
 
+    def factor(self, count: int) -> float:
+        """Return what a sum of so many elements is multiplied by where the fold is a mean (NaN for none), else 1."""
+        if self.result != MEAN:
+            return 1.0
+        return 1.0 / count if count else math.nan
+
 
 MEAN = "x0 / count"
 FOLDS = {
@@ -64,16 +73,28 @@ EXPONENTIALS = Fold("exp(x0 - (isfinite(x1) ? x1 : 0))", "sum")
 LOG_OF_EXPONENTIALS = "log(x0) + (isfinite(x1) ? x1 : 0)"
 
 
+def of_nothing(fold: str, dtype: str) -> float:
+    """Return what one of `FOLDS` is without elements, in real numbers, whole ones or truth values, as numpy has it."""
+    if dtype == "bool":
+        low, high = 0.0, 1.0
+    elif dtype.startswith(("int", "uint")):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    else:
+        low, high = -math.inf, math.inf
+    known = {"product": 1.0, "max": low, "min": high, "mean": math.nan, "log_sum": -math.inf}
+    return known.get(fold, 0.0)
+
+
 def kept_shape(shape: Sequence[int], axes: Collection[int]) -> tuple[int, ...]:
     """Return a shape with some axes as 1."""
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
 
 
 def summed(build: Build, x: Tensor, axes: Collection[int], value: str = "sum", *, factor: float = 1.0) -> Tensor:
-    """Return the sum over some axes of one of `VALUES` times a factor; the axes stay as 1."""
+    """Return the sum over some axes of one of `VALUES`, or the ``mean``, times a factor; the axes stay as 1."""
     first, kept = build.here, kept_shape(x.shape, axes)
     text, slope = VALUES[value]
-    scalars = {"factor": factor}
+    scalars = {"factor": factor / max(1, math.prod(x.shape[axis] for axis in axes)) if value == "mean" else factor}
     (y,) = build.pointwise(f"y0 = factor * {text};", [x], scalars, (Reduction("sum", shape=kept),))
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:

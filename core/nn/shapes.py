@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
 from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.indexing import GatherProblem
-from clgraft.core.problem import Problem
+from clgraft.core.problem import Problem, ceil_div
 
 Sizes = Sequence[int]
 
@@ -30,6 +32,22 @@ def split(build: Build, x: Tensor, axis: int, extents: Sizes) -> tuple[Tensor, .
     problem = ConcatProblem("backward", math.prod(shape[:axis]), tuple(extents), math.prod(shape[axis + 1 :]), x.dtype)
     parts = zip(build.add(problem, x), extents)
     return tuple(build.reshape(part, (*shape[:axis], extent, *shape[axis + 1 :])) for part, extent in parts)
+
+
+def parts_of(size: int, *, length: int = 0, count: int = 0) -> list[int]:
+    """Return the sizes of the parts of an axis: all are equal, but the last ones may be smaller.
+
+    Parameters
+    ----------
+    size : int
+        Of the axis.
+    length : int
+        Of a part; by default as many as `count` parts need.
+    count : int
+        How many parts there are, of which the last ones may be empty; by default as many as hold something.
+    """
+    length = length or ceil_div(size, count)
+    return [max(min(length, size - i * length), 0) for i in range(count or ceil_div(size, length))]
 
 
 def cut(build: Build, x: Tensor, shape: Sizes, begin: Sizes, step: Sizes = ()) -> Tensor:
@@ -60,24 +78,84 @@ def bordered(build: Build, x: Tensor, mode: str, begin: Sizes, end: Sizes) -> Te
     return build.add(PadProblem("forward", mode, x.shape, tuple(begin), tuple(end), x.dtype), x)[0]
 
 
+def middle(size: Sizes, part: Sizes) -> tuple[int, ...]:
+    """Return where the middle part of an array begins; of two such places, the first."""
+    return tuple((whole - taken) // 2 for whole, taken in zip(size, part))
+
+
+def turned(build: Build, x: Tensor, axes: Collection[int]) -> Tensor:
+    """Return a value with some axes read from the end."""
+    begin = tuple(size - 1 if axis in axes else 0 for axis, size in enumerate(x.shape))
+    return cut(build, x, x.shape, begin, tuple(-1 if axis in axes else 1 for axis in range(x.ndim)))
+
+
+def triangle(build: Build, x: Tensor, diagonal: int, *, upper: bool) -> Tensor:
+    """Return matrices (..., rows, columns) with zeros below a diagonal, or above it where `upper` is false.
+
+    Diagonal 0 is the main one, and those above it have positive numbers.
+    """
+    rows, columns = x.shape[-2:]
+    diagonal = max(-rows, min(diagonal, columns))  # numpy has no larger numbers than those of int64
+    mask = (np.triu if upper else np.tril)(np.ones((rows, columns), x.dtype), diagonal)
+    return build.pointwise("y0 = x0 != 0 ? x1 : 0;", [build.constant(mask), x])[0]
+
+
+def wrapped(build: Build, x: Tensor, begin: Sizes, end: Sizes) -> Tensor:
+    """Return a value with the other end of each axis around it, of at most the axis itself."""
+    for axis, (low, high) in enumerate(zip(begin, end)):
+        front, back = ((*x.shape[:axis], length, *x.shape[axis + 1 :]) for length in (low, high))
+        last = [size - low if i == axis else 0 for i, size in enumerate(x.shape)]
+        parts = [
+            *([cut(build, x, front, last)] if low else []),
+            x,
+            *([cut(build, x, back, (0,) * x.ndim)] if high else []),
+        ]
+        x = joined(build, parts, axis) if low or high else x
+    return x
+
+
 def transposed(build: Build, x: Tensor, order: Sizes) -> Tensor:
     """Return the axes in another order."""
     return build.add(TransposeProblem(x.shape, tuple(order), x.dtype), x)[0]
 
 
-def blocks_to_channels(build: Build, x: Tensor, size: int) -> Tensor:
-    """Return (n, c, h, w) with the pixels of blocks of size by size as channels, the pixel first."""
+def blocks_to_channels(build: Build, x: Tensor, size: int, *, pixel_first: bool = True) -> Tensor:
+    """Return (n, c, h, w) with the pixels of blocks of size by size as channels.
+
+    Parameters
+    ----------
+    pixel_first : bool
+        Whether the channels of a block's first pixel come first, then those of the second one, and so on (ONNX's mode
+        DCR, and MXNet's order), or the pixels of the first channel (CRD).
+
+    Raises
+    ------
+    ProblemError
+        If blocks do not fill the image.
+    """
     n, c, h, w = x.shape
+    if h % size or w % size:
+        raise ProblemError(f"[transpose] got {h} rows and {w} columns, expected multiples of {size}")
     parts = build.reshape(x, (n, c, h // size, size, w // size, size))
-    y = transposed(build, parts, (0, 3, 5, 1, 2, 4))
+    y = transposed(build, parts, (0, 3, 5, 1, 2, 4) if pixel_first else (0, 1, 3, 5, 2, 4))
     return build.reshape(y, (n, c * size * size, h // size, w // size))
 
 
-def channels_to_blocks(build: Build, x: Tensor, size: int) -> Tensor:
-    """Return (n, c, h, w) with channels as the pixels of blocks: the reverse of `blocks_to_channels`."""
+def channels_to_blocks(build: Build, x: Tensor, size: int, *, pixel_first: bool = True) -> Tensor:
+    """Return (n, c, h, w) with channels as the pixels of blocks: the reverse of `blocks_to_channels`.
+
+    Raises
+    ------
+    ProblemError
+        If the channels do not fill blocks.
+    """
     n, c, h, w = x.shape
-    parts = build.reshape(x, (n, size, size, c // size**2, h, w))
-    y = transposed(build, parts, (0, 3, 4, 1, 5, 2))
+    if c % size**2:
+        raise ProblemError(f"[transpose] got {c} channels, expected a multiple of {size**2}")
+    blocks, order = ((size, size, c // size**2), (0, 3, 4, 1, 5, 2))
+    if not pixel_first:
+        blocks, order = ((c // size**2, size, size), (0, 1, 4, 2, 5, 3))
+    y = transposed(build, build.reshape(x, (n, *blocks, h, w)), order)
     return build.reshape(y, (n, c // size**2, h * size, w * size))
 
 
@@ -129,6 +207,11 @@ def taken(build: Build, x: Tensor, index: Tensor, axis: int) -> Tensor:
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     (y,) = build.add(GatherProblem(outer, extent, inner, index.size, "shared", x.dtype), x, whole)
     return build.reshape(y, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
+
+
+def count_between(start: float, stop: float, step: float) -> int:
+    """Return how many of start, start + step, start + 2 step, and so on are in front of `stop`."""
+    return max(0, math.ceil((stop - start) / step))
 
 
 def counted(build: Build, count: int, start: float, step: float, dtype: str) -> Tensor:

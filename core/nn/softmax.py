@@ -1,4 +1,4 @@
-"""Softmax along an axis, its logarithm, and its gradients."""
+"""Softmax along an axis, its logarithm, its gradients and its limit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.ordering import first_elements, marked
 from clgraft.core.nn.reductions import kept_shape
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.softmax import SoftmaxProblem
@@ -16,28 +17,33 @@ def around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
-def softmax(build: Build, x: Tensor, sizes: Sequence[int], *, scale: float = 1.0, log: bool = False) -> Tensor:
-    """Return exp(scale x) / sum(exp(scale x)), or its logarithm.
+def around_all_from(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """Return the same where all axes from one on are taken as one, as by ONNX up to opset 12 and MXNet's outputs."""
+    return math.prod(shape[:axis]), math.prod(shape[axis:]), 1
+
+
+def softmax(build: Build, x: Tensor, sizes: Sequence[int], *, temperature: float = 1.0, log: bool = False) -> Tensor:
+    """Return exp(x / temperature) / sum(exp(x / temperature)), or its logarithm.
 
     Parameters
     ----------
     x : Tensor
     sizes : sequence of int
         Elements before, of and after the axis of the sum, as `around` returns them.
-    scale : float
-        1 / temperature; with a negative one it is a softmin.
+    temperature : float
+        With a negative one it is a softmin.
     log : bool
     """
     problem = SoftmaxProblem("forward", *sizes, log, x.dtype)
-    return build.reshape(build.add(problem, x, scalars={"scale": scale})[0], x.shape)
+    return build.reshape(build.add(problem, x, scalars={"scale": 1 / temperature})[0], x.shape)
 
 
 def softmax_gradient(
-    build: Build, y: Tensor, dy: Tensor, sizes: Sequence[int], *, scale: float = 1.0, log: bool = False
+    build: Build, y: Tensor, dy: Tensor, sizes: Sequence[int], *, temperature: float = 1.0, log: bool = False
 ) -> Tensor:
     """Return the gradient of x from the result of `softmax` and its gradient."""
     problem = SoftmaxProblem("backward", *sizes, log, dy.dtype)
-    return build.reshape(build.add(problem, y, dy, scalars={"scale": scale})[0], dy.shape)
+    return build.reshape(build.add(problem, y, dy, scalars={"scale": 1 / temperature})[0], dy.shape)
 
 
 def safe_softmax(build: Build, x: Tensor, axis: int) -> Tensor:
@@ -46,3 +52,19 @@ def safe_softmax(build: Build, x: Tensor, axis: int) -> Tensor:
     (top,) = build.pointwise("y0 = x0;", [x], reduce=(Reduction("max", shape=kept),))
     y = softmax(build, x, around(x.shape, axis))
     return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]
+
+
+def hardmax(build: Build, x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return 1 at the greatest element along an axis and 0 at the others; of equal ones the first has the 1.
+
+    It is ONNX's operator of this name, the limit of `softmax` for large scales. No gradient passes.
+
+    Parameters
+    ----------
+    x : Tensor
+    sizes : sequence of int
+        Elements before, of and after the axis, as `around` returns them.
+    """
+    rows = build.reshape(x, sizes)
+    _, places = first_elements(build, rows, 1, 1)
+    return build.reshape(marked(build, rows, places, 1), x.shape)

@@ -54,6 +54,11 @@ typedef struct {
 #else
 #define OPEN_SOURCE global const stored *xs = OPEN(x);
 #endif
+// What a kernel begins with.
+#define OPEN_BOX \
+    BOX_SIZES    \
+    OPEN_SOURCE  \
+    global stored *ys = OPEN(y);
 
 #define WRITE(i, j)                         \
     {                                       \
@@ -103,9 +108,7 @@ typedef realv movedv;
     for (ulong row = first; row < min(first + rows_per_item, rows); row++)
 
 SINGLE void copy_rows(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
-    BOX_SIZES
-    OPEN_SOURCE
-    global stored *ys = OPEN(y);
+    OPEN_BOX
     OPEN_MOVED
     EACH_ROW {
         FIND_ROW(row)
@@ -121,9 +124,7 @@ SINGLE void copy_rows(SOURCE TENSOR(y), const int accumulate, const SteppedBox b
 }
 
 SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
-    BOX_SIZES
-    OPEN_SOURCE
-    global stored *ys = OPEN(y);
+    OPEN_BOX
     OPEN_MOVED
     EACH_ROW {
         FIND_ROW(row)
@@ -148,9 +149,7 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
     }
 
 SINGLE void copy_doubled(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
-    BOX_SIZES
-    OPEN_SOURCE
-    global stored *ys = OPEN(y);
+    OPEN_BOX
     OPEN_MOVED
     EACH_ROW {
         FIND_ROW(row)
@@ -187,9 +186,7 @@ SINGLE void copy_doubled(SOURCE TENSOR(y), const int accumulate, const SteppedBo
 #define EXCHANGES_16(TYPE) EXCHANGES_8(TYPE) EXCHANGE(8, TYPE)
 
 SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
-    BOX_SIZES
-    OPEN_SOURCE
-    global stored *ys = OPEN(y);
+    OPEN_BOX
     const ulong blocks = (size4 + VL * rows_per_item - 1) / (VL * rows_per_item);
     const ulong outer = get_global_id(0) / blocks, first = get_global_id(0) % blocks * VL * rows_per_item;
     OPEN_MOVED
@@ -266,9 +263,7 @@ typedef uint counter;
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_elements(
     SOURCE TENSOR(y), const int accumulate, const SteppedBox box, const ulong count VALUE_PARAMETER) {
-    BOX_SIZES
-    OPEN_SOURCE
-    global stored *ys = OPEN(y);
+    OPEN_BOX
     real values[ELEMENTS];
     ulong places[ELEMENTS];
     const counter first = (counter)get_group_id(0) * (GROUP * ELEMENTS) + get_local_id(0);
@@ -295,10 +290,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_elements(
 #if !FILL
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_turned(
     SOURCE TENSOR(y), const int accumulate, const SteppedBox box, const ulong count VALUE_PARAMETER) {
-    BOX_SIZES
+    OPEN_BOX
     local real tile[SIDE][SIDE + 1];
-    global const stored *xs = OPEN(x);
-    global stored *ys = OPEN(y);
     const counter across = (size4 + SIDE - 1) / SIDE, along = (length + SIDE - 1) / SIDE;
     const int lane = get_local_id(0) % SIDE, line = get_local_id(0) / SIDE;
     counter rest = get_group_id(0);

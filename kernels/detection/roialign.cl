@@ -12,18 +12,12 @@
 #define HALF_PIXEL 0
 #endif
 
-#include "common/sizes.cl"
+#include "detection/region_pixel.cl"
 
 kernel void roialign_elements(CONST_TENSOR(x), CONST_TENSOR(rois), TENSOR_OF(const int, image), TENSOR(y),
                               const int accumulate, const real scale, const int batch, const int channels,
                               const Sizes sizes, const int samples, const ulong count) {
-    IMAGE_PLANES
-    const ulong item = get_global_id(0);
-    if (item >= count) return;
-    const int px = item % ow, py = item / ow % oh, channel = item / ow / oh % channels;
-    const ulong region = item / ow / oh / channels;
-    global const stored *roi = OPEN(rois) + 4 * region;
-    const int number = (OPEN(image))[region];
+    FIND_REGION_PIXEL
     const real shift = HALF_PIXEL ? (real)0.5 : (real)0;
     const real left = LOAD(roi, 0) * scale - shift, top = LOAD(roi, 1) * scale - shift;
     real width = LOAD(roi, 2) * scale - shift - left, height = LOAD(roi, 3) * scale - shift - top;

@@ -2,7 +2,7 @@
 // one in its part of the region. rois (regions, 4) is left, top, right, bottom: pixels, the last ones included, after
 // they are rounded. Parts may share pixels; one without any is 0.
 
-#include "common/sizes.cl"
+#include "detection/region_pixel.cl"
 
 #define FARTHEST 1000000  // pixels from the origin
 
@@ -11,13 +11,7 @@ long rounded_pixel(const real place) { return (long)fmin(fmax(round(place), (rea
 kernel void roipool_elements(CONST_TENSOR(x), CONST_TENSOR(rois), TENSOR_OF(const int, image), TENSOR(y),
                              const int accumulate, const real scale, const int batch, const int channels,
                              const Sizes sizes, const ulong count) {
-    IMAGE_PLANES
-    const ulong item = get_global_id(0);
-    if (item >= count) return;
-    const int px = item % ow, py = item / ow % oh, channel = item / ow / oh % channels;
-    const ulong region = item / ow / oh / channels;
-    global const stored *roi = OPEN(rois) + 4 * region;
-    const int number = (OPEN(image))[region];
+    FIND_REGION_PIXEL
     const long left = rounded_pixel(LOAD(roi, 0) * scale), top = rounded_pixel(LOAD(roi, 1) * scale);
     const long width = max(rounded_pixel(LOAD(roi, 2) * scale) - left + 1, (long)1);
     const long height = max(rounded_pixel(LOAD(roi, 3) * scale) - top + 1, (long)1);

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.nn import shapes
+from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
@@ -75,7 +75,7 @@ class Concat(Joining):
         if self.new_axis:
             wide = (*parts[0].shape[:axis], 1, *parts[0].shape[axis:])
             parts = tuple(build.reshape(part, wide) for part in parts)
-        return shapes.joined(build, parts, axis)
+        return moves.joined(build, parts, axis)
 
 
 @register
@@ -114,7 +114,7 @@ class Split(Joining):
         axis = self.axis_of("axis", self.axis, len(data))
         if data[axis] % self.num_outputs:
             raise self.error("num_outputs", self.num_outputs, f"a divisor of {data[axis]}, the size of axis {axis}")
-        size = data[axis] // self.num_outputs
+        size = moves.parts_of(data[axis], count=self.num_outputs)[0]
         if self.squeeze_axis and size != 1:
             raise self.error("squeeze_axis", True, f"an axis of size {self.num_outputs}, not {data[axis]}")
         part = (*data[:axis], *(() if self.squeeze_axis else (size,)), *data[axis + 1 :])
@@ -122,4 +122,4 @@ class Split(Joining):
 
     def build(self, build: Build, data: Tensor) -> tuple[Tensor, ...]:
         axis = self.axis_of("axis", self.axis, data.ndim)
-        return shapes.split(build, data, axis, [data.shape[axis] // self.num_outputs] * self.num_outputs)
+        return moves.split(build, data, axis, moves.parts_of(data.shape[axis], count=self.num_outputs))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from clgraft import core
+from clgraft.core.nn import convolution
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.engine.registry import register
@@ -53,15 +54,11 @@ class Deconvolution(Convolution):
     def _problem(self, data: Shape, dtype: str = "float32") -> core.DeconvProblem:
         pad, adj, given = self.pad, self.adj, self._sizes(data)
         if any(self.target_shape):
-            whole = [
-                s * (i - 1) + d * (k - 1) + 1
-                for s, i, d, k in zip(self.stride, given["in_size"], self.dilate, self.kernel)
-            ]
-            surplus = [size - target for size, target in zip(whole, self.target_shape)]
-            if min(surplus) < 0:
-                raise self.error("target_shape", self.target_shape, f"at most {tuple(whole)} for data of shape {data}")
-            pad = tuple((size + 1) // 2 for size in surplus)
-            adj = tuple(size % 2 for size in surplus)
+            whole = convolution.whole_size(given["in_size"], self.kernel, self.stride, self.dilate)
+            if any(target > size for target, size in zip(self.target_shape, whole)):
+                raise self.error("target_shape", self.target_shape, f"at most {whole} for data of shape {data}")
+            pad, end = convolution.pads_to_size(whole, self.target_shape, larger_first=True)
+            adj = tuple(p - e for p, e in zip(pad, end))
         elif any(a >= s for a, s in zip(adj, self.stride)):
             raise self.error("adj", adj, f"less than stride {self.stride}")
         try:

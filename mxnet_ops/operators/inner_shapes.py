@@ -135,16 +135,14 @@ def _broadcast_like(build: Build, x: Tensor, like: Tensor, lhs_axes: Sequence[in
 
 
 def _turned(build: Build, x: Tensor, axis: Sequence[int]) -> Tensor:
-    axes = {place(one, x.ndim) for one in axis}
-    begin = tuple(size - 1 if i in axes else 0 for i, size in enumerate(x.shape))
-    return moves.cut(build, x, x.shape, begin, tuple(-1 if i in axes else 1 for i in range(x.ndim)))
+    return moves.turned(build, x, {place(one, x.ndim) for one in axis})
 
 
 def _range(
     build: Build, dtype: str, start: float, step: float, repeat: int, stop: float | None = None, **_: Any
 ) -> Tensor:
     begin, end = (0.0, start) if stop is None else (start, stop)
-    count = max(0, math.ceil((end - begin) / step))
+    count = moves.count_between(begin, end, step)
     expect(count * repeat <= MOST_CONSTANT, f"{count * repeat} numbers", f"at most {MOST_CONSTANT} of a constant")
     numbers = moves.counted(build, count, begin, step, dtype)
     return numbers if repeat == 1 else moves.repeated(build, numbers, (repeat,), whole=False)

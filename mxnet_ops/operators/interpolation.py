@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from clgraft.core.nn import resizing
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
@@ -67,15 +65,14 @@ class BilinearResize(Operator):
         return found[0], found[1]
 
     def _size(self, axis: int, size: int, like: int) -> int:
-        scale = np.float32(self.scales[axis] or 1)  # as MXNet multiplies
         if self.mode == "like":
             return like
-        if self.mode == "size":
-            return self.sizes[axis] if self.scales[0] is None else int(scale * np.float32(size))
-        if self.mode == "odd_scale":
-            return int(scale * np.float32(size - size % 2)) + size % 2
-        fits = size % 2 == (0 if "even" in self.mode else 1)
-        return size if fits else size + (1 if self.mode.endswith("up") else -1)
+        if self.mode == "size" and self.scales[0] is None:
+            return self.sizes[axis]
+        if self.mode in ("size", "odd_scale"):
+            is_odd = self.mode == "odd_scale"
+            return resizing.scaled_in_single(size, self.scales[axis] or 1.0, odd_apart=is_odd)
+        return resizing.next_of_parity(size, odd="odd" in self.mode, up=self.mode.endswith("up"))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         if any(shape is None for shape in shapes):

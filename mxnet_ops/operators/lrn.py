@@ -71,5 +71,4 @@ class LRN(Operator):
             alpha=self.alpha,
             beta=self.beta,
             k=self.knorm,
-            reach=self.nsize - (self.nsize + 1) % 2,
         )

@@ -132,7 +132,7 @@ class Crop(Operator):
             if value.ndim != 4:
                 raise self.error(name, f"of shape {value.shape}", "4 axes")
         size = like[0].shape[2:] if like else self.h_w
-        begin = tuple((i - o) // 2 for i, o in zip(data.shape[2:], size)) if self.center_crop else self.offset
+        begin = moves.middle(data.shape[2:], size) if self.center_crop else self.offset
         return moves.cut(build, data, (*data.shape[:2], *size), (0, 0, *begin))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:

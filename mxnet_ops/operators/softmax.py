@@ -66,7 +66,7 @@ class Softmax(Operator):
         return [data], [data], []
 
     def build(self, build: Build, data: Tensor) -> Tensor:
-        sign = -1 if self.function == "softmin" else 1
+        temperature = -self.temperature if self.function == "softmin" else self.temperature
         sizes = softmax.around(data.shape, self.axis % data.ndim)
         log = self.function == "log_softmax"
-        return softmax.softmax(build, data, sizes, scale=sign / self.temperature, log=log)
+        return softmax.softmax(build, data, sizes, temperature=temperature, log=log)

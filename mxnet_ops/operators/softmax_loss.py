@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.nn import losses
+from clgraft.core.nn import losses, softmax
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
@@ -110,10 +110,8 @@ class SoftmaxOutput(Operator):
 
     def _sizes(self, data: Shape) -> tuple[int, int, int]:
         if self.multi_output:
-            return data[0], data[1], math.prod(data[2:])
-        if self.preserve_shape:
-            return math.prod(data[:-1]), data[-1], 1
-        return data[0], math.prod(data[1:]), 1
+            return softmax.around(data, 1)
+        return softmax.around_all_from(data, len(data) - 1 if self.preserve_shape else 1)
 
     def build(self, build: Build, data: Tensor, label: Tensor) -> Tensor:
         sizes = self._sizes(data.shape)

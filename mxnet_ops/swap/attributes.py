@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Callable
 
+from clgraft.core.nn import element_functions
 from clgraft.mxnet_ops.engine.attributes import TRUE, Attributes
 
 Given = Mapping[str, str]
@@ -54,7 +54,7 @@ def _power_of_scalar(given: Given) -> Translated:
     base = _scalar(given)
     if base <= 0:
         raise Kept(f"it raises {base}, which has no logarithm, to powers")
-    return plain(given, "exp", scale=repr(math.log(base)))
+    return plain(given, "exp", scale=repr(element_functions.exponential(base, 1.0, 0.0).scalars["scale"]))
 
 
 def _divided(given: Given) -> Translated:
@@ -116,7 +116,8 @@ def _synchronous(given: Given) -> Translated:
 
 
 def _logarithm(base: float) -> Callable[[Given], Translated]:
-    return lambda given: plain(given, "log", factor=repr(1 / math.log(base)))
+    factor = element_functions.logarithm(base, 1.0, 0.0).scalars["factor"]
+    return lambda given: plain(given, "log", factor=repr(factor))
 
 
 def _softmax(name: str) -> Callable[[Given], Translated]:

@@ -15,6 +15,7 @@ import numpy as np
 from clgraft.core.files import FileError, read_file
 from clgraft.core.model import Port, Session
 from clgraft.core.model.session import IMAGE
+from clgraft.core.nn.shapes import middle
 from clgraft.plugins.plugin import PluginError
 
 EXPECTED = "an image that pillow reads: PPM, PNG, JPEG and others"
@@ -228,7 +229,7 @@ def _prepared(image: Any, how: Preparation, channels: int, height: int, width: i
         columns, rows = (side * size // shorter for size in image.size)
         if columns < width or rows < height:
             raise PluginError(f"[run] got --resize {side}, expected sides of at least {width} x {height}, the input's")
-        left, top = (columns - width) // 2, (rows - height) // 2
+        left, top = middle((columns, rows), (width, height))
         image = image.resize((columns, rows), Image.Resampling.BILINEAR).crop((left, top, left + width, top + height))
     pixels = np.asarray(image, np.float32).reshape(height, width, channels).transpose(2, 0, 1)
     if how.channels == "bgr":

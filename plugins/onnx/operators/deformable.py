@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clgraft.core.nn import deformable as nn
+from clgraft.core.nn.pooling import reaches
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.windows import ints, pads, spatial
@@ -25,7 +26,7 @@ def deformable_convolution(
     if len(kernel) != 2 or tuple(node.get("kernel_shape", kernel)) != kernel:
         raise ValueError(f"kernel_shape {node.get('kernel_shape')} for weights of shape {w.shape}")
     stride, dilate = ints(node, "strides", 2, 1), ints(node, "dilations", 2, 1)
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilate)]
+    reach = reaches(kernel, dilate)
     window = nn.Window(kernel, stride, dilate, *pads(node, size, reach, stride))
     out = window.out_size(size)
     if min(out) < 1:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from clgraft.core.operators.detection import NonMaxSuppressionProblem, RoiAlignProblem
+from clgraft.core.nn import detection as nn
+from clgraft.core.nn.builder import Tensor
+from clgraft.core.operators.detection import NonMaxSuppressionProblem
 from clgraft.core.operators.sampling import GridSampleProblem
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
@@ -49,23 +51,22 @@ def suppression(
 def roi_align(on: ModelBuilder, node: OnnxNode, x: OnnxValue, rois: OnnxValue, images: OnnxValue) -> OnnxValue:
     """Lower regions of interest as images of one size."""
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
-    problem = RoiAlignProblem(
-        operator={"avg": "average", "max": "max"}[node.get("mode", "avg")],
-        batch=x.shape[0],
-        channels=x.shape[1],
-        in_size=x.shape[2:],
-        regions=rois.shape[0],
-        out_size=(node.get("output_height", 1), node.get("output_width", 1)),
+    expect_inside(on, node, images, (x.shape[0],), low=False)
+    size = node.get("output_height", 1), node.get("output_width", 1)
+    if not rois.size:
+        return known(np.zeros((0, x.shape[1], *size), x.dtype))
+    y = nn.regions_at(
+        on.build,
+        on.given(x),
+        on.given(rois, on.carrier(x)),
+        Tensor(on.index(images), images.shape, "int32"),
+        {"avg": "average", "max": "max"}[node.get("mode", "avg")],
+        size,
+        scale=float(node.get("spatial_scale", 1.0)),
         samples=node.get("sampling_ratio", 0),
         half_pixel=node.get("coordinate_transformation_mode", default) == "half_pixel",
-        dtype=on.carrier(x),
     )
-    expect_inside(on, node, images, (x.shape[0],), low=False)
-    if not rois.size:
-        return known(np.zeros(problem.arguments()[-1].shape, x.dtype))
-    scalars = {"scale": float(node.get("spatial_scale", 1.0))}
-    (name,) = on.add(problem, on.tensor(x), on.tensor(rois, on.carrier(x)), on.index(images), scalars=scalars)
-    return on.made(name, problem.arguments()[-1].shape, x.dtype, on.carrier(x))
+    return on.taken(y, x.dtype)
 
 
 @operator("GridSample")

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from clgraft.core.nn import indices as nn
+from clgraft.core.nn import pooling
 from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import IndexCheck, ModelBuilder
@@ -87,12 +88,10 @@ def flat_index(on: ModelBuilder, node: OnnxNode, index: OnnxValue, sizes: tuple[
     if len(sizes) != index.shape[-1]:
         raise ValueError(f"index of shape {index.shape} for axes {sizes}")
     expect_inside(on, node, index, sizes)
-    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    tables = [known(np.array(numbers, np.int64)) for numbers in (sizes, steps)]
+    tables = [known(np.array(numbers, np.int64)) for numbers in (sizes, nn.strides(sizes))]
     shape = index.shape[:-1]
     if index.array is not None:
-        flat = (np.where(index.array < 0, index.array + np.array(sizes, np.int64), index.array) * steps).sum(-1)
-        return known(flat.astype(np.int64))
+        return known(nn.places_of(index.array, sizes))
     if len(sizes) == 1:
         return on.reshaped(on.pointwise(nn.STEP, [index, *tables], "int64"), shape)
     fold = (Reduction("sum", shape=(*shape, 1)),)
@@ -146,16 +145,8 @@ def scatter_elements(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: Onnx
         sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), index.shape[axis])
         problem = ScatterProblem(*sizes, "elements", carrier, how)
     else:
-        steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
-        grid = sum(
-            np.arange(size).reshape([-1 if i == a else 1 for i in range(x.ndim)]) * steps[a]
-            for a, size in enumerate(index.shape)
-            if a != axis
-        )
-        rest = known(
-            np.broadcast_to(np.asarray(grid, np.int64), [1 if i == axis else s for i, s in enumerate(index.shape)])
-        )
-        index = on.pointwise(nn.place(x.shape[axis], steps[axis]), [index, rest], "int64")
+        rest = known(nn.places_without(axis, index.shape, x.shape))
+        index = on.pointwise(nn.place(x.shape[axis], nn.strides(x.shape)[axis]), [index, rest], "int64")
         problem = ScatterProblem(1, x.size, 1, index.size, "shared", carrier, how)
     (name,) = on.add(problem, on.tensor(x), on.index(index), on.tensor(updates, carrier))
     return on.made(name, x.shape, x.dtype, carrier)
@@ -168,7 +159,7 @@ def one_hot(on: ModelBuilder, node: OnnxNode, index: OnnxValue, depth: OnnxValue
     on.make_room(8 * count)
     axis = axis_of(node.get("axis", -1), index.ndim + 1)
     wide = on.reshaped(index, (*index.shape[:axis], 1, *index.shape[axis:]))
-    places = known(np.arange(count, dtype=np.int64).reshape(count, *(1,) * (index.ndim - axis)))
+    places = known(nn.places_along(count, index.ndim - axis))
     off, hot = (sliced(on, values, [i], [1]) for i in range(2))
     compute = on.widest([wide, places, values])
     return on.pointwise(nn.one_hot(count), [wide, places, hot, off], values.dtype, compute)
@@ -194,8 +185,7 @@ def reverse_sequence(on: ModelBuilder, node: OnnxNode, x: OnnxValue, lengths: On
     counts = on.numbers(lengths)
     if not all(0 <= n <= times for n in counts):
         raise ValueError(f"lengths {counts[:8]} of sequences of {times}")
-    steps = np.arange(times)
-    table = np.array([np.where(steps < n, n - 1 - steps, steps) for n in counts], np.int64)
+    table = nn.reversed_first(counts, times)
     if batch_axis == 0:
         return gathered(on, x, known(table), 1, x.shape, times, "rows")
     rest = math.prod(x.shape[2:])
@@ -210,15 +200,11 @@ def unpool(
     ndim = x.ndim - 2
     kernel, strides = node.get("kernel_shape"), node.get("strides", [1] * ndim)
     pads = node.get("pads", [0] * 2 * ndim)
-    sizes = (
-        (n - 1) * s - pads[i] - pads[i + ndim] + k for i, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel))
-    )
-    own = (*x.shape[:2], *sizes)
+    own = (*x.shape[:2], *pooling.unpooled_size(x.shape[2:], kernel, strides, pads[:ndim], pads[ndim:]))
     shape = tuple(on.numbers(size)) if size is not None else own
     expect_inside(on, node, index, (math.prod(own),), low=False)
     if shape != own:  # indices are of the tensor that the attributes say, at the front of each axis
-        places = on.host(index).reshape(-1)
-        index = known(np.ravel_multi_index(np.unravel_index(places, own), shape).reshape(index.shape))
+        index = known(nn.moved_places(on.host(index), own, shape))
     problem = ScatterProblem(1, math.prod(shape), 1, x.size, "shared", on.carrier(x), "set", True)
     (name,) = on.add(problem, on.index(index), on.tensor(x))
     return on.made(name, shape, x.dtype, on.carrier(x))
@@ -231,17 +217,10 @@ def columns_to_image(on: ModelBuilder, node: OnnxNode, x: OnnxValue, image: Onnx
     ndim = len(sizes)
     dilate, stride = node.get("dilations", [1] * ndim), node.get("strides", [1] * ndim)
     pads = node.get("pads", [0] * 2 * ndim)
-    place = np.zeros((1, 1), np.int64)
-    inside = np.ones((1, 1), bool)
-    for a in range(ndim):
-        reach = (kernel[a] - 1) * dilate[a] + 1
-        windows = (sizes[a] + pads[a] + pads[a + ndim] - reach) // stride[a] + 1
-        on.make_room(32 * place.size * kernel[a] * windows)
-        at = np.arange(kernel[a])[:, None] * dilate[a] + np.arange(windows) * stride[a] - pads[a]
-        good = (at >= 0) & (at < sizes[a])
-        place = (place[:, None, :, None] * sizes[a] + at[None, :, None, :]).reshape(len(place) * kernel[a], -1)
-        inside = (inside[:, None, :, None] & good[None, :, None, :]).reshape(place.shape)
-    table = np.where(inside, place, np.iinfo(np.int32).max).reshape(-1)
+    counts = nn.window_counts(sizes, pooling.reaches(kernel, dilate), stride, pads[:ndim], pads[ndim:])
+    on.make_room(64 * math.prod((*kernel, *counts)))
+    way = {"stride": stride, "dilate": dilate, "pad": pads[:ndim], "counts": counts}
+    table = nn.window_places(sizes, kernel, **way).reshape(-1)
     channels = x.shape[1] // math.prod(kernel)
     problem = ScatterProblem(
         x.shape[0] * channels, math.prod(sizes), 1, table.size, "shared", on.carrier(x), "add", True

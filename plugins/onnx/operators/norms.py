@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from clgraft.core.nn import norms
@@ -10,6 +9,8 @@ from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of
 from clgraft.plugins.onnx.values import OnnxValue
+
+MOMENT_EPS = 1e-9  # of MeanVarianceNormalization, which has no attribute for it
 
 
 @operator("BatchNormalization")
@@ -80,19 +81,19 @@ def instance_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxVal
 @operator("GroupNormalization")
 def group_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue, gamma: OnnxValue, beta: OnnxValue) -> OnnxValue:
     """Lower a group norm; scale and bias are per channel, up to opset 20 per group."""
-    groups = int(node.get("num_groups"))
-    n, c, pixels = x.shape[0], x.shape[1], math.prod(x.shape[2:])
-    wide = on.reshaped(x, (n, groups, c // groups, pixels))
-    along = (groups, 1, 1) if node.opset < 21 else (groups, c // groups, 1)
+    view = norms.in_groups(x.shape, int(node.get("num_groups")))
+    wide = on.reshaped(x, view)
+    along = (view[1], 1, 1) if node.opset < 21 else (view[1], view[2], 1)
     scale, shift = on.reshaped(gamma, along), on.reshaped(beta, along)
-    return on.reshaped(by_moments(on, wide, (2, 3), float(node.get("epsilon", 1e-5)), scale, shift)[0], x.shape)
+    y, _, _ = by_moments(on, wide, norms.GROUP_AXES, float(node.get("epsilon", 1e-5)), scale, shift)
+    return on.reshaped(y, x.shape)
 
 
 @operator("MeanVarianceNormalization")
 def moment_norm(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a norm by mean and variance over some axes."""
     axes = sorted(axis_of(axis, x.ndim) for axis in node.get("axes", [0, 2, 3]))
-    return by_moments(on, x, axes, 1e-9)[0]
+    return by_moments(on, x, axes, MOMENT_EPS)[0]
 
 
 @operator("RMSNormalization")

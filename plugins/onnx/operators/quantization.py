@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from onnx import helper
@@ -27,7 +26,7 @@ def along(on: ModelBuilder, node: OnnxNode, x: OnnxValue, value: OnnxValue) -> O
     axis = axis_of(node.get("axis", 1), x.ndim)
     if value.ndim == 1:
         return on.reshaped(value, [x.shape[axis] if i == axis else 1 for i in range(x.ndim)])
-    block = int(node.get("block_size", 0)) or math.ceil(x.shape[axis] / value.shape[axis])
+    block = int(node.get("block_size", 0)) or nn.block_size(x.shape[axis], value.shape[axis])
     wide = repeated(on, value, [block if i == axis else 1 for i in range(x.ndim)], whole=False)
     return sliced(on, wide, [0] * x.ndim, x.shape)
 

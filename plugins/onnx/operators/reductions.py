@@ -7,14 +7,13 @@ import math
 import numpy as np
 
 from clgraft.core.nn import softmax as nn
-from clgraft.core.nn.reductions import EXPONENTIALS, FOLDS, LOG_OF_EXPONENTIALS, Fold
+from clgraft.core.nn.ordering import first_elements
+from clgraft.core.nn.reductions import EXPONENTIALS, FOLDS, LOG_OF_EXPONENTIALS, Fold, of_nothing
 from clgraft.core.nn.whole_numbers import truncated
 from clgraft.core.operators.cumulative import CumulativeProblem
-from clgraft.core.operators.ordering import TopKProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.operators.elementwise import of_two
 from clgraft.plugins.onnx.operators.shapes import axis_of, listed
 from clgraft.plugins.onnx.values import OnnxValue, known
 
@@ -64,7 +63,7 @@ def reduction(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | 
         return on.pointwise(after, [y]) if after else y
     final = kept_shape(x.shape, gone, bool(node.get("keepdims", 1)))
     if not x.size:
-        return known(_of_nothing(node, x, final))
+        return known(np.full(final, of_nothing(REDUCTIONS[node.operator], x.dtype), x.dtype))
     y, after = reduced(on, x, gone, fold), fold.finished(math.prod(x.shape[axis] for axis in gone))
     if after:
         y = on.pointwise(after if x.is_real else truncated(after), [y])
@@ -79,20 +78,11 @@ def log_of_exponentials(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: On
         return x
     final = kept_shape(x.shape, gone, bool(node.get("keepdims", 1)))
     if not x.size:
-        return known(_of_nothing(node, x, final))
+        return known(np.full(final, of_nothing("log_sum", x.dtype), x.dtype))
     if kept_shape(x.shape, gone, True) == x.shape:
         return on.reshaped(x, final)
     top = reduced(on, x, gone, FOLDS["max"])
     return on.reshaped(on.pointwise(LOG_OF_EXPONENTIALS, [reduced(on, x, gone, EXPONENTIALS, top), top]), final)
-
-
-def _of_nothing(node: OnnxNode, x: OnnxValue, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the result of a reduction without elements."""
-    low = -np.inf if x.is_real else (np.iinfo(x.dtype).min if x.dtype != "bool" else 0)
-    high = np.inf if x.is_real else (np.iinfo(x.dtype).max if x.dtype != "bool" else 1)
-    value = {"ReduceProd": 1, "ReduceMax": low, "ReduceMin": high, "ReduceMean": math.nan}.get(node.operator, 0)
-    value = -np.inf if node.operator.startswith("ReduceLog") else value
-    return np.full(shape, value, x.dtype)
 
 
 @operator("Softmax", "LogSoftmax", "Hardmax")
@@ -100,29 +90,19 @@ def softmax(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a softmax: of one axis, or up to opset 12 of all axes from one on."""
     old = node.opset < 13
     axis = axis_of(node.get("axis", 1 if old else -1), x.ndim)
-    inner = 1 if old else math.prod(x.shape[axis + 1 :])
-    outer = math.prod(x.shape[:axis])
-    extent = x.size // (outer * inner)
+    sizes = nn.around_all_from(x.shape, axis) if old else nn.around(x.shape, axis)
     if node.operator == "Hardmax":
-        problem = TopKProblem(outer, extent, inner, 1, dtype=on.carrier(x))
-        _, index = on.add(problem, on.tensor(x))
-        place = on.made(index, (outer, 1, inner), "int64", "int32")
-        steps = known(np.arange(extent, dtype=np.int64).reshape(1, extent, 1))
-        return on.reshaped(on.pointwise(of_two("equal"), [place, steps], x.dtype, on.carrier(x)), x.shape)
-    log = node.operator == "LogSoftmax"
-    return on.taken(nn.softmax(on.build, on.given(x), (outer, extent, inner), log=log), x.dtype)
+        return on.taken(nn.hardmax(on.build, on.given(x), sizes), x.dtype)
+    return on.taken(nn.softmax(on.build, on.given(x), sizes, log=node.operator == "LogSoftmax"), x.dtype)
 
 
 @operator("ArgMax", "ArgMin")
 def place_of_extremum(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower the index of the greatest or smallest element of an axis."""
     axis = axis_of(node.get("axis", 0), x.ndim)
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    flags = (node.operator == "ArgMin", bool(node.get("select_last_index", 0)))
-    problem = TopKProblem(outer, x.shape[axis], inner, 1, *flags, dtype=on.carrier(x))
-    _, index = on.add(problem, on.tensor(x))
-    shape = kept_shape(x.shape, {axis}, bool(node.get("keepdims", 1)))
-    return on.made(index, shape, "int64", "int32")
+    last, smallest = bool(node.get("select_last_index", 0)), node.operator == "ArgMin"
+    _, places = first_elements(on.build, on.given(x), axis, 1, smallest=smallest, last=last)
+    return on.reshaped(on.taken(places, "int64"), kept_shape(x.shape, {axis}, bool(node.get("keepdims", 1))))
 
 
 @operator("TopK")
@@ -130,13 +110,11 @@ def top_k(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None = 
     """Lower the greatest or smallest elements of an axis, with their indices."""
     axis = axis_of(node.get("axis", -1), x.ndim)
     count = int(on.number(k) if k is not None else node.get("k"))
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     if not math.prod(shape):
         return known(np.zeros(shape, x.dtype)), known(np.zeros(shape, np.int64))
-    problem = TopKProblem(outer, x.shape[axis], inner, count, not node.get("largest", 1), dtype=on.carrier(x))
-    values, index = on.add(problem, on.tensor(x))
-    return on.made(values, shape, x.dtype, on.carrier(x)), on.made(index, shape, "int64", "int32")
+    values, places = first_elements(on.build, on.given(x), axis, count, smallest=not node.get("largest", 1))
+    return on.taken(values, x.dtype), on.taken(places, "int64")
 
 
 @operator("CumSum", "CumProd")

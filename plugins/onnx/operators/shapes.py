@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from clgraft.core.nn.elementwise import SELECTION
-from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem
-from clgraft.core.problem import ceil_div
+from clgraft.core.nn import shapes as nn
 from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.windows import padded
@@ -101,12 +100,8 @@ def joined(on: ModelBuilder, values: Sequence[OnnxValue], axis: int) -> OnnxValu
         parts = list(values)[:1]
     if len(parts) == 1:
         return parts[0]
-    shape, carrier = parts[0].shape, on.widest(parts)
-    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    problem = ConcatProblem("forward", outer, tuple(v.shape[axis] for v in parts), inner, carrier)
-    (name,) = on.add(problem, *(on.tensor(value, carrier) for value in parts))
-    whole = (*shape[:axis], sum(v.shape[axis] for v in parts), *shape[axis + 1 :])
-    return on.made(name, whole, values[0].dtype, carrier)
+    carrier = on.widest(parts)
+    return on.taken(nn.joined(on.build, [on.given(part, carrier) for part in parts], axis), values[0].dtype)
 
 
 @operator("Split")
@@ -118,27 +113,16 @@ def split(on: ModelBuilder, node: OnnxNode, x: OnnxValue, sizes: OnnxValue | Non
         count = int(node.get("num_outputs", len(node.outputs)))
         if count != len(node.outputs):
             raise ValueError(f"num_outputs {count} and {len(node.outputs)} outputs")
-        length = ceil_div(x.shape[axis], count)
-        extents = [max(min(length, x.shape[axis] - i * length), 0) for i in range(count)]
+        extents = nn.parts_of(x.shape[axis], count=count)
     if sum(extents) != x.shape[axis] or min(extents) < 0 or len(extents) < len(node.outputs):
         raise ValueError(f"parts {extents} of shape {x.shape} along axis {axis}")
-    outer, inner, carrier = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :]), on.carrier(x)
-    names: Sequence[str] = ()
-    if x.array is None or x.name:
-        problem = ConcatProblem("backward", outer, tuple(extents), inner, carrier)
-        names = on.add(problem, on.tensor(x))
-    results, begin = [], 0
-    for i, extent in enumerate(extents):
-        shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
-        if not names:
-            assert x.array is not None
-            results.append(known(np.take(x.array, range(begin, begin + extent), axis)))
-        elif not extent:
-            results.append(known(np.zeros(shape, x.dtype)))
-        else:
-            results.append(on.made(names[i], shape, x.dtype, carrier))
-        begin += extent
-    return results
+    if x.array is not None and not x.name:
+        ends = itertools.accumulate(extents)
+        return [known(np.take(x.array, range(end - extent, end), axis)) for end, extent in zip(ends, extents)]
+    return [
+        on.taken(part, x.dtype) if part.size else known(np.zeros(part.shape, x.dtype))
+        for part in nn.split(on.build, on.given(x), axis, extents)
+    ]
 
 
 @operator("Slice")
@@ -172,9 +156,7 @@ def sliced(
     if shape == x.shape and all(s == 1 or size == 1 for s, size in zip(step, shape)):
         return x
     step = tuple(1 if size == 1 else s for s, size in zip(step, shape))
-    carrier = on.carrier(x)
-    (name,) = on.add(SliceProblem("forward", x.shape, shape, tuple(begin), carrier, step), on.tensor(x))
-    return on.made(name, shape, x.dtype, carrier)
+    return on.taken(nn.cut(on.build, on.given(x), shape, begin, step), x.dtype)
 
 
 @operator("Expand")
@@ -185,20 +167,20 @@ def expand(on: ModelBuilder, node: OnnxNode, x: OnnxValue, shape: OnnxValue) -> 
 
 def expanded(on: ModelBuilder, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
     """Return a value broadcast to a shape."""
-    own = (1,) * (len(shape) - x.ndim) + x.shape
-    times = tuple(size // old if old else 1 for size, old in zip(shape, own))
-    return repeated(on, on.reshaped(x, own), times) if math.prod(shape) else known(np.zeros(shape, x.dtype))
+    if not math.prod(shape):
+        return known(np.zeros(shape, x.dtype))
+    if x.size == math.prod(shape):
+        return on.reshaped(x, shape)
+    return on.taken(nn.broadcast(on.build, on.given(x), shape), x.dtype)
 
 
 def repeated(on: ModelBuilder, x: OnnxValue, times: Sequence[int], whole: bool = True) -> OnnxValue:
     """Return a value repeated along its axes, whole or element by element."""
     if all(time == 1 for time in times):
         return x
-    problem = RepeatProblem(x.shape, tuple(times), whole, on.carrier(x))
-    if not math.prod(problem.out_shape):
-        return known(np.zeros(problem.out_shape, x.dtype))
-    (name,) = on.add(problem, on.tensor(x))
-    return on.made(name, problem.out_shape, x.dtype, on.carrier(x))
+    if not x.size or not math.prod(times):
+        return known(np.zeros([size * time for size, time in zip(x.shape, times)], x.dtype))
+    return on.taken(nn.repeated(on.build, on.given(x), times, whole=whole), x.dtype)
 
 
 @operator("Tile")
@@ -225,51 +207,25 @@ def pad(on: ModelBuilder, node: OnnxNode, x: OnnxValue, *inputs: OnnxValue | Non
         value = on.number(given[1]) if given[1] is not None else node.get("value", 0.0)
         return padded(on, x, before, behind, float(value))
     if mode == "wrap":
-        return _wrapped(on, node, x, before, behind)
+        for size, low, high in zip(x.shape, before, behind):
+            node.expect(0 <= low <= size and 0 <= high <= size, f"pads {(low, high)} of mode wrap for a size of {size}")
+        return on.taken(nn.wrapped(on.build, on.given(x), before, behind), x.dtype)
     node.expect(mode in ("edge", "reflect"), f"mode {mode}")
     node.expect(min((*before, *behind)) >= 0, f"negative pads of mode {mode}")
-    carrier = on.carrier(x)
-    problem = PadProblem("forward", mode, x.shape, tuple(before), tuple(behind), carrier)
-    (name,) = on.add(problem, on.tensor(x))
-    return on.made(name, problem.arguments()[-1].shape, x.dtype, carrier)
-
-
-def _wrapped(on: ModelBuilder, node: OnnxNode, x: OnnxValue, before: Sequence[int], behind: Sequence[int]) -> OnnxValue:
-    """Return a value with the other end of each axis around it."""
-    for axis, (low, high) in enumerate(zip(before, behind)):
-        size = x.shape[axis]
-        node.expect(0 <= low <= size and 0 <= high <= size, f"pads {(low, high)} of mode wrap for a size of {size}")
-        parts = []
-        for begin, length in ((size - low, low), (0, size), (0, high)):
-            at = [begin if i == axis else 0 for i in range(x.ndim)]
-            shape = [length if i == axis else own for i, own in enumerate(x.shape)]
-            if length:
-                parts.append(sliced(on, x, at, shape))
-        x = joined(on, parts, axis)
-    return x
+    return on.taken(nn.bordered(on.build, on.given(x), mode, before, behind), x.dtype)
 
 
 @operator("DepthToSpace", "SpaceToDepth")
 def depth_and_space(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower channels that become pixels, or pixels that become channels: an order of axes."""
-    n, c, h, w = x.shape
-    b = int(node.get("blocksize"))
-    if node.operator == "SpaceToDepth":
-        blocks = on.reshaped(x, (n, c, h // b, b, w // b, b))
-        axes = (0, 3, 5, 1, 2, 4) if node.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-        return on.reshaped(on.transposed(blocks, axes), (n, c * b * b, h // b, w // b))
-    if node.get("mode", "DCR") == "DCR":
-        moved = on.transposed(on.reshaped(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
-    else:
-        moved = on.transposed(on.reshaped(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
-    return on.reshaped(moved, (n, c // (b * b), h * b, w * b))
+    moved = nn.blocks_to_channels if node.operator == "SpaceToDepth" else nn.channels_to_blocks
+    pixel_first = node.get("mode", "DCR") == "DCR"
+    return on.taken(moved(on.build, on.given(x), int(node.get("blocksize")), pixel_first=pixel_first), x.dtype)
 
 
 @operator("Trilu")
 def triangle(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None = None) -> OnnxValue:
     """Lower the upper or lower triangle of matrices: a choice by a constant mask."""
     diagonal = on.number(k) if k is not None else 0
-    make = np.triu if node.get("upper", 1) else np.tril
-    on.make_room(4 * math.prod(x.shape[-2:]))
-    mask = make(np.ones(x.shape[-2:], np.float32), int(np.clip(diagonal, -(2**31), 2**31 - 1)))
-    return on.pointwise(SELECTION, [known(mask), x, known(np.zeros(()))], x.dtype, on.carrier(x))
+    on.budget.expect("bytes", 8 * math.prod(x.shape[-2:]), node)
+    return on.taken(nn.triangle(on.build, on.given(x), diagonal, upper=bool(node.get("upper", 1))), x.dtype)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from clgraft.core.nn.fourier import matrix
+from clgraft.core.nn import fourier as nn
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.elementwise import of_two
@@ -29,12 +27,12 @@ def transform(
     size, parts = int(on.number(length)) if length is not None else x.shape[along], x.shape[-1]
     if size != x.shape[along]:
         x = padded(on, x, [0] * x.ndim, [size - old if i == along else 0 for i, old in enumerate(x.shape)])
-    outputs = size // 2 + 1 if onesided else size
+    outputs = nn.output_count(size, onesided=onesided)
     on.make_room(64 * size * outputs * parts)
     rest = [i for i in range(x.ndim - 1) if i != along]
     moved = on.transposed(x, (*rest, along, x.ndim - 1))
     rows = math.prod(moved.shape[:-2])
-    table = known(matrix(size, outputs, parts).astype(x.dtype))
+    table = known(nn.matrix(size, outputs, parts).astype(x.dtype))
     y = product(on, on.reshaped(moved, (rows, size * parts)), table)
     y = on.reshaped(y, (*moved.shape[:-2], outputs, 2))
     back = [0] * x.ndim
@@ -56,24 +54,19 @@ def short_transform(
     stride, parts = int(on.number(step)), x.shape[2] if x.ndim == 3 else 1
     size = int(on.number(length)) if length is not None else (window.size if window is not None else 0)
     node.expect(size > 0, "no frame_length and no window")
-    frames = (x.shape[1] - size) // stride + 1
-    if stride < 1 or frames < 1:
+    if stride < 1 or x.shape[1] < size:
         raise ValueError(f"frames of {size} every {stride} for a signal of {x.shape[1]}")
     wide = on.reshaped(x, (x.shape[0], x.shape[1], parts))
-    outputs = size // 2 + 1 if node.get("onesided", 1) else size
-    on.make_room(64 * size * outputs * parts + 8 * frames * size)
-    index = np.arange(frames)[:, None] * stride + np.arange(size)
-    cut = _frames(on, wide, index)
+    outputs = nn.output_count(size, onesided=bool(node.get("onesided", 1)))
+    on.make_room(64 * size * outputs * parts + 8 * size * x.shape[1] / stride)
+    index = nn.frame_index(x.shape[1], size, stride)
+    frames = len(index)
+    cut = gathered(on, wide, known(index), 1, (x.shape[0], *index.shape, parts), index.size)
     if window is not None:
         cut = on.pointwise(of_two("multiply"), [cut, on.reshaped(window, (window.size, 1))])
-    table = known(matrix(size, outputs, parts).astype(x.dtype))
+    table = known(nn.matrix(size, outputs, parts).astype(x.dtype))
     y = product(on, on.reshaped(cut, (x.shape[0] * frames, size * parts)), table)
     return on.reshaped(y, (x.shape[0], frames, outputs, 2))
-
-
-def _frames(on: ModelBuilder, x: OnnxValue, index: np.ndarray) -> OnnxValue:
-    shape = (x.shape[0], *index.shape, x.shape[2])
-    return gathered(on, x, known(index.astype(np.int64)), 1, shape, index.size)
 
 
 @operator("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix")

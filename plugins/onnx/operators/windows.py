@@ -70,8 +70,7 @@ def convolution(on: ModelBuilder, node: OnnxNode, x: OnnxValue, w: OnnxValue, b:
     if len(kernel) != ndim or tuple(node.get("kernel_shape", kernel)) != kernel:
         raise ValueError(f"kernel_shape {node.get('kernel_shape')} for weights of shape {w.shape}")
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilate)]
-    before, behind = pads(node, size, reach, stride)
+    before, behind = pads(node, size, nn.reaches(kernel, dilate), stride)
     groups = int(node.get("group", 1))
     if w.shape[1] * groups != x.shape[1]:
         raise ValueError(f"weights of shape {w.shape} in {groups} groups for {x.shape[1]} channels")
@@ -110,15 +109,14 @@ def _deconvolution_pads(
     if wanted is not None:
         wanted = wanted[-len(size) :]
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [i * s for i, s in zip(size, stride)]
+        wanted = convolutions.same_size(size, stride)
     if wanted is None:
         if mode == "VALID":
             return (0,) * len(size), (0,) * len(size)
         both = ints(node, "pads", 2 * len(size), 0)
         return both[: len(size)], both[len(size) :]
-    total = [f + e - o for f, e, o in zip(full, extra, wanted)]
-    less, more = [t // 2 for t in total], [t - t // 2 for t in total]
-    return (tuple(less), tuple(more)) if mode == "SAME_UPPER" else (tuple(more), tuple(less))
+    whole = [f + e for f, e in zip(full, extra)]
+    return convolutions.pads_to_size(whole, wanted, larger_first=mode != "SAME_UPPER")
 
 
 @operator("MaxPool", "AveragePool", "LpPool")

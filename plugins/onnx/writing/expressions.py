@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from clgraft.core.model import ModelError
 from clgraft.core.nn.element_functions import find
-from clgraft.core.nn.formulas import renamed
+from clgraft.core.nn.formulas import BY_OTHERS, renamed
 from clgraft.core.operators.pointwise import ALIASES, CONSTANTS, Statement, Term
 from clgraft.plugins.onnx.writing.writer import Writer
 
@@ -31,15 +31,6 @@ TWO = {
         "||": "Or",
     },
 }
-# functions without an operator of their own, from those above
-MADE = {
-    **{"log1p": "log(1 + a)", "expm1": "exp(a) - 1", "rsqrt": "1 / sqrt(a)", "exp2": "pow(2, a)"},
-    **{"exp10": "pow(10, a)", "log2": "log(a) / 0.6931471805599453", "log10": "log(a) / 2.302585092994046"},
-    **{"trunc": "sign(a) * floor(fabs(a))", "round": "sign(a) * floor(fabs(a) + 0.5)", "erfc": "1 - erf(a)"},
-    **{"fdim": "fmax(a - b, 0)", "hypot": "sqrt(a * a + b * b)", "copysign": "b < 0 ? -fabs(a) : fabs(a)"},
-    **{"step": "b < a ? 0 : 1", "clamp": "fmin(fmax(a, b), c)", "mix": "a + (b - a) * c"},
-    **{"fma": "a * b + c", "mad": "a * b + c"},
-}
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
 # expressions that are an operator of their own
 WHOLE = {
@@ -59,7 +50,7 @@ class Expression:
     dtype : str
         Of all numbers.
     read : callable
-        Returns the term of a text over names, for `MADE`.
+        Returns the term of a text over names, for functions that have no operator of their own.
     """
 
     def __init__(self, writer: Writer, names: Mapping[str, str], dtype: str, read: Callable[[str, int], Term]) -> None:
@@ -112,8 +103,8 @@ class Expression:
             return self._add("Less", [*values, self.number(0)])
         if name == "fmod":
             return self._add("Mod", values, fmod=1)
-        if name in MADE:
-            return self.term(self._read(MADE[name], len(values)), dict(zip("abc", values)))
+        if name in BY_OTHERS:
+            return self.term(self._read(BY_OTHERS[name], len(values)), dict(zip("abc", values)))
         raise ModelError(f"[export] got the function {operator}, expected one that ONNX has")
 
     def _add(self, operator: str, values: list[str], **attributes: int) -> str:

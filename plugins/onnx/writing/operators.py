@@ -12,6 +12,7 @@ import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.model import ModelError
+from clgraft.core.nn import pooling
 from clgraft.core.nn.element_functions import ACTIVATIONS
 from clgraft.core.operators.pointwise import read_assignments, read_value
 from clgraft.core.problem.layout import FIRST
@@ -130,8 +131,7 @@ def pool(call: Call) -> list[str]:
     good = problem.direction == "forward" and problem.layout == FIRST and problem.operator != "lp3"
     call.expect(good, "a maximum, an average, a sum or a norm of 1 or 2, with channels first")
     # ONNX's rules of rounding are not Caffe's: the padding at the end is what the last windows need
-    reach = [(count - 1) * s + k for count, s, k in zip(problem.out_size, problem.stride, problem.kernel)]
-    ends = [max(r - i - p, 0) for r, i, p in zip(reach, problem.in_size, problem.pad_begin)]
+    ends = pooling.pad_ends(problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.out_size)
     window = {"kernel_shape": problem.kernel, "strides": problem.stride, "pads": (*problem.pad_begin, *ends)}
     (x,) = call.reads.values()
     if problem.operator == "max":
@@ -140,21 +140,12 @@ def pool(call: Call) -> list[str]:
         return call.add("LpPool", [x], p=2, **window)
     if problem.operator == "average" and not problem.count_padding:
         return call.add("AveragePool", [x], count_include_pad=0, **window)
-    factor = _windows(problem) if problem.operator == "average" else np.float64(math.prod(problem.kernel))
+    is_average = problem.operator == "average"
+    factor = pooling.beyond_factors(problem) if is_average else np.float64(math.prod(problem.kernel))
     if np.all(factor == 1):
         return call.add("AveragePool", [x], count_include_pad=1, **window)
     mean = call.writer.add("AveragePool", [x], call.problem.arguments()[-1].shape, count_include_pad=1, **window)
     return call.add("Mul", [mean, call.writer.constant(factor, problem.dtype)])
-
-
-def _windows(problem: Any) -> np.ndarray:
-    """Return by what averages over whole windows are too small, where windows reach beyond the padded input."""
-    factor = np.ones(())
-    each = (problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.pad_end, problem.out_size)
-    for i, k, s, p, q, count in zip(*each):
-        begins = np.arange(count) * s - p
-        factor = factor[..., None] * (k / (np.minimum(begins + k, i + q) - begins))
-    return factor
 
 
 def concat(call: Call) -> list[str]:

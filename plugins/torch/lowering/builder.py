@@ -170,11 +170,10 @@ class Builder:
         names = self.graph.add(problem, *(operand.name for operand in ready), scalars=values)
         return tuple(Operand(name, common, tuple(range(ndim)), shape, dtype) for name in names[:outputs])
 
-    def reduced(
-        self, fold: Fold, operands: Sequence[Operand], axes: Sequence[int], keep: bool, factor: float = 1.0
-    ) -> Operand:
-        """Add a reduction of the elements of operands of one shape over some axes, whose result is multiplied."""
+    def reduced(self, fold: Fold, operands: Sequence[Operand], axes: Sequence[int], keep: bool) -> Operand:
+        """Add a reduction of the elements of operands of one shape over some axes."""
         shape, dtype = operands[0].shape, widest(*operands)
+        factor = fold.factor(math.prod(shape[axis] for axis in axes))
         operands = [self.cast(operand, dtype) for operand in operands]
         kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
         inputs = [self.stored(operand) for operand in operands]

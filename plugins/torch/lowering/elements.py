@@ -186,7 +186,8 @@ def elu(build: Builder, x: Operand, alpha: float = 1, scale: float = 1, input_sc
 @lowers(aten.celu.default)
 def celu(build: Builder, x: Operand, alpha: float = 1) -> Operand:
     """Return x above 0 and alpha (exp(x / alpha) - 1) below; its gradient is that of `elu`."""
-    return elu(build, x, alpha, input_scale=1 / alpha)
+    function = element_functions.celu(alpha)
+    return evaluate(build, function.value, x=x, **function.scalars)
 
 
 @lowers(aten.elu_backward.default)

@@ -122,8 +122,8 @@ def _groups(
     """Return the same of a group norm."""
     if not x.size:
         raise NotLowered(f"[torch] got shape {x.shape} of a group norm, expected elements")
-    each = channels // groups
-    return (batch, groups, each, pixels), (2, 3), (1, groups, each, 1)
+    view = norms.in_groups((batch, channels, pixels), groups)
+    return view, norms.GROUP_AXES, (1, *view[1:3], 1)
 
 
 def _by_moments(

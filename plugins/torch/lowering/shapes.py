@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from clgraft.core import ConcatProblem, SliceProblem
-from clgraft.core.problem import ceil_div
+from clgraft.core import SliceProblem
+from clgraft.core.nn import shapes as nn
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import DTYPES, NEW, NotLowered, Operand, axis_of, widest
 
@@ -80,23 +79,16 @@ def squeeze(build: Builder, x: Operand, axes: Any = None) -> Operand:
 def cat(build: Builder, parts: Sequence[Operand], axis: int = 0) -> Operand:
     """Return tensors joined along an axis; PyTorch ignores vectors without elements."""
     parts = [part for part in parts if part.shape != (0,)] or list(parts[:1])
-    shape = parts[0].shape
-    axis = axis_of(axis, len(shape))
-    extents = tuple(part.shape[axis] for part in parts)
-    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    problem = ConcatProblem("forward", outer, extents, inner, widest(*parts))
-    reads = {f"x{i}": part for i, part in enumerate(parts)}
-    joined = (*shape[:axis], sum(extents), *shape[axis + 1 :])
-    return build.run(problem, reads, shapes={"y": joined})["y"]
+    dtype, axis = widest(*parts), axis_of(axis, len(parts[0].shape))
+    found: Operand = build.taken(nn.joined(build.nn, [build.given(part, dtype) for part in parts], axis))
+    return found
 
 
 def _parts(build: Builder, x: Operand, axis: int, extents: Sequence[int]) -> list[Operand]:
     shape, axis = x.shape, axis_of(axis, len(x.shape))
     if sum(extents) != shape[axis]:
         raise NotLowered(f"[torch] got sizes {tuple(extents)} of {shape[axis]}, expected their sum")
-    problem = ConcatProblem("backward", math.prod(shape[:axis]), tuple(extents), math.prod(shape[axis + 1 :]), x.dtype)
-    shapes = {f"dx{i}": (*shape[:axis], extent, *shape[axis + 1 :]) for i, extent in enumerate(extents)}
-    return list(build.run(problem, {"dy": x}, shapes=shapes).values())
+    return [build.taken(part) for part in nn.split(build.nn, build.given(x), axis, extents)]
 
 
 @lowers(aten.split_with_sizes.default)
@@ -109,15 +101,14 @@ def split_with_sizes(build: Builder, x: Operand, extents: Sequence[int], axis: i
 def split(build: Builder, x: Operand, extent: int, axis: int = 0) -> list[Operand]:
     """Return parts of x of one size along an axis; the last may be smaller."""
     whole = x.shape[axis_of(axis, len(x.shape))]
-    return _parts(build, x, axis, [min(extent, whole - begin) for begin in range(0, whole, extent)] or [0])
+    return _parts(build, x, axis, nn.parts_of(whole, length=extent) or [0])
 
 
 def _box(build: Builder, x: Operand, axis: int, begin: int, count: int, step: int = 1) -> Operand:
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     begins = tuple(begin if i == axis else 0 for i in range(len(shape)))
     steps = () if step == 1 else tuple(step if i == axis else 1 for i in range(len(shape)))
-    problem = SliceProblem("forward", x.shape, shape, begins, x.dtype, steps)
-    return build.run(problem, {"x": x})["y"]
+    return build.taken(nn.cut(build.nn, build.given(x), shape, begins, steps))  # type: ignore[no-any-return]
 
 
 @lowers(aten.slice.Tensor)
@@ -127,7 +118,7 @@ def slice_(
     """Return a part of x along an axis."""
     axis = axis_of(axis, len(x.shape))
     first, last, _ = slice(begin, None if end == LAST else end).indices(x.shape[axis])
-    count = max(0, ceil_div(last - first, step))
+    count = len(range(first, last, step))
     if count == x.shape[axis]:
         return x
     return _box(build, x, axis, first if count else 0, count, step if count > 1 else 1)
@@ -172,14 +163,7 @@ def pad(build: Builder, x: Operand, widths: Sequence[int], value: float = 0) -> 
     before, after = [0] * len(x.shape), [0] * len(x.shape)
     for i in range(len(widths) // 2):
         before[-1 - i], after[-1 - i] = widths[2 * i], widths[2 * i + 1]
-    for axis, (low, high) in enumerate(zip(before, after)):
-        if low < 0 or high < 0:
-            count = x.shape[axis] + min(low, 0) + min(high, 0)
-            x = _box(build, x, axis, max(-low, 0), count)
-    shape = tuple(max(low, 0) + size + max(high, 0) for low, size, high in zip(before, x.shape, after))
-    begins = tuple(max(low, 0) for low in before)
-    problem = SliceProblem("backward", shape, x.shape, begins, x.dtype)
-    return build.run(problem, {"dy": x}, {"value": float(value)})["dx"]
+    return build.taken(nn.padded(build.nn, build.given(x), before, after, value))  # type: ignore[no-any-return]
 
 
 @lowers(aten.full.default)

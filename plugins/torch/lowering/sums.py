@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,10 +39,7 @@ def sum_all(build: Builder, x: Operand, dtype: Any = None) -> Operand:
 @lowers(aten.mean.dim)
 def mean(build: Builder, x: Operand, axes: Sequence[int] | None, keep: bool = False, dtype: Any = None) -> Operand:
     """Return the mean along some axes."""
-    x = _typed(build, x, dtype)
-    chosen = _axes(x, axes)
-    count = math.prod(x.shape[axis] for axis in chosen)
-    return build.reduced(FOLDS["sum"], [x], chosen, keep, factor=1.0 / count if count else math.nan)
+    return build.reduced(FOLDS["mean"], [_typed(build, x, dtype)], _axes(x, axes), keep)
 
 
 @lowers(aten.mean.default)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clgraft import core
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.nn import losses, softmax
 from clgraft.core.nn.builder import Build, Tensor
@@ -26,14 +27,14 @@ def values(function, arrays: dict[str, np.ndarray], training: bool = True) -> tu
 
 
 @pytest.mark.parametrize("log", [True, False])
-@pytest.mark.parametrize("scale", [1.0, -0.5])
-def test_softmax(log, scale):
+@pytest.mark.parametrize("temperature", [1.0, -2.0])
+def test_softmax(log, temperature):
     def definition(x: np.ndarray) -> np.ndarray:
-        found = powers(scale * x)
+        found = powers(x / temperature)
         return np.log(found) if log else found
 
     expect_like(
-        lambda build, x: softmax.softmax(build, x, softmax.around(x.shape, 1), scale=scale, log=log),
+        lambda build, x: softmax.softmax(build, x, softmax.around(x.shape, 1), temperature=temperature, log=log),
         definition,
         {"x": X},
     )
@@ -48,6 +49,19 @@ def test_safe_softmax_of_nothing_but_minus_infinity():
         found = evaluate(build.graph.graph(y.name), {"x": x})[y.name]
     assert not found[:, 1].any()
     np.testing.assert_allclose(found[:, 0], powers(x[:, 0].astype(np.float64)))
+
+
+@pytest.mark.parametrize("sizes", [softmax.around((2, 3, 4), 1), softmax.around_all_from((2, 3, 4), 1)])
+def test_hardmax_takes_the_first_of_equals(sizes):
+    x = np.array(
+        [[[1, 2, 0, 3], [2, 2, 0, 3], [2, 1, 0, 3]], [[-1, 0, 5, 1], [-1, 0, 4, 1], [-2, 0, 5, 1]]], np.float32
+    )
+    build = Build()
+    y = softmax.hardmax(build, build.input("x", x.shape), sizes)
+    graph, given = build.graph.graph(y.name), {"x": x, **build.constants}
+    expected = np.arange(sizes[1])[:, None] == x.reshape(sizes).argmax(1)[:, None]
+    for found in (evaluate(graph, given), core.context().compile(graph).run(given)):
+        np.testing.assert_array_equal(found[y.name].reshape(sizes), expected)
 
 
 def test_cross_entropy_has_one_gradient():

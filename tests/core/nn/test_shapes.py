@@ -59,6 +59,24 @@ def test_other_orders():
 
     expect_like(there_and_back, lambda x: x, {"x": X})
 
+    def channels_first(x: np.ndarray) -> np.ndarray:
+        return x.reshape(2, 4, 3, 2, 2, 2).transpose(0, 1, 3, 5, 2, 4).reshape(2, 16, 3, 2)
+
+    expect_like(lambda build, x: shapes.blocks_to_channels(build, x, 2, pixel_first=False), channels_first, {"x": X})
+    expect_like(lambda build, x: shapes.turned(build, x, (1, 3)), lambda x: x[:, ::-1, :, ::-1], {"x": X})
+    for upper, part in ((True, np.triu), (False, np.tril)):
+        expect_like(
+            lambda build, x, u=upper: shapes.triangle(build, x, -1, upper=u), lambda x, of=part: of(x, -1), {"x": X}
+        )
+
+
+def test_parts_of_an_axis():
+    assert shapes.parts_of(9, count=3) == [3, 3, 3]
+    assert shapes.parts_of(7, count=3) == [3, 3, 1]
+    assert shapes.parts_of(4, count=3) == [2, 2, 0]
+    assert shapes.parts_of(9, length=4) == [4, 4, 1]
+    assert shapes.parts_of(0, length=4) == []
+
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_repeated(whole):
