@@ -24,6 +24,7 @@ typedef struct known_work {
     int32_t *key;
     char *device;
     clg_mx_work work;
+    clg_mx_region region; /* the passes of a single operator */
     void **blocks; /* what the work points to */
     uint32_t block_count;
     bool stale; /* made before a fork */
