@@ -75,15 +75,16 @@ typedef struct clg_mx_work {
     int64_t number;            /* of the region, or of the context that plans, in Python */
 } clg_mx_work;
 
-/* Memory of an operator's own, on the host or the device: keys of random numbers, values that backward reads, constants,
- * and clg_arrays that keep what a training forward sent to the device, so that its backward does not send it again. */
+/* Memory of an operator's own, on the host or the device: keys of random numbers, values that backward reads,
+ * constants, and clg_arrays that keep what a training forward sent to the device, so that its backward does not send
+ * it again. */
 typedef struct clg_mx_memory {
     void *handle;
     uint32_t kind, reserved; /* as of clg_buffer */
 } clg_mx_memory;
 
-/* A pass for one set of write requests. Those of a region, and the region, are Python's, which keeps them while they run.
- */
+/* A pass for one set of write requests. Those of a region, and the region, are Python's, which keeps them while they
+ * run. */
 typedef struct clg_mx_pass {
     struct clg_mx_pass *next;
     const int32_t *requests; /* of its outputs, as modes of clg_buffer; then the pattern of its residents, or 0 */

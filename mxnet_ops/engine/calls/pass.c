@@ -19,8 +19,7 @@ void clg_mx_set_region(clg_mx_execution *execution, const clg_mx_region *region,
 /* Operators look at the same time, and others may add passes. */
 void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass) {
     pass->next = __atomic_load_n(&region->passes, __ATOMIC_ACQUIRE);
-    while (!__atomic_compare_exchange_n(&region->passes, &pass->next, pass, false, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
-        ;
+    while (!__atomic_compare_exchange_n(&region->passes, &pass->next, pass, false, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE));
 }
 
 static void *placed(char **room, const void *from, size_t bytes) {

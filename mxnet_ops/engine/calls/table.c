@@ -271,8 +271,7 @@ int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_coun
     clg_mx_state *state = whole ? keep(known, work->state, work->state_count * sizeof *state) : NULL;
     known->work.state = state;
     for (uint32_t i = 0; i < work->state_count && state; i++)
-        if (state[i].content)
-            whole = whole && (state[i].content = keep(known, state[i].content, state[i].bytes));
+        if (state[i].content) whole = whole && (state[i].content = keep(known, state[i].content, state[i].bytes));
     whole = whole && state;
     whole = whole && (known->work.out_bytes = keep(known, work->out_bytes, work->out_count * sizeof *work->out_bytes));
     if (!whole) {

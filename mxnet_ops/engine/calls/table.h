@@ -25,7 +25,7 @@ typedef struct known_work {
     char *device;
     clg_mx_work work;
     clg_mx_region region; /* the passes of a single operator */
-    void **blocks; /* what the work points to */
+    void **blocks;        /* what the work points to */
     uint32_t block_count;
     bool stale; /* made before a fork */
 } known_work;
