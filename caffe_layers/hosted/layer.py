@@ -75,7 +75,15 @@ class _NotedGraph:
         self._layer, self._graph = layer, graph
         self._names = [argument.name for argument in arguments]
 
-    def execute(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
+    def bind(self, buffers: Sequence[core.Buffer]) -> list[core.Buffer]:
+        """Return what `run_bound` takes."""
+        return list(buffers)
+
+    def move(self, bound: list[core.Buffer], place: int, address: int, nbytes: int) -> None:
+        """Let an argument lie elsewhere."""
+        bound[place] = bound[place]._replace(address=address, nbytes=nbytes)
+
+    def run_bound(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
         """Note the runs."""
         known = dict(zip(self._names, buffers))
         numbers = dict(zip(self._graph.scalars, scalars))

@@ -159,6 +159,7 @@ class BuiltLayer(OclLayer):
             others = {name: place for name, place in places.items() if name not in kept}
             self._again = self._made(forward, nodes, others, read)
         self._runs[()] = self._made(forward, nodes, places, read)
+        self._lost = {name for node in nodes for name in node.writes} - read - set(places)
         return self._runs[()]
 
     def _backward(self, wanted: tuple) -> Pass:
@@ -166,6 +167,7 @@ class BuiltLayer(OclLayer):
         if () not in self._runs:  # a layer without any value
             self._forward()
         found = self._built(wanted)
+        assert not self._lost.intersection(name for node in found.backward for name in node.reads)
         places = self._places(found)
         for j in self._kept:
             del places[found.outputs[len(self.results) + j].name]
@@ -218,7 +220,9 @@ class BuiltLayer(OclLayer):
 
     def _fetch(self, side: int, index: int, part: str) -> Fetch:
         """Return what returns a blob's array in the current call."""
-        return lambda: getattr(self._sides[side][index], part)
+        if part == "diff":
+            return lambda: self._sides[side][index].diff
+        return lambda: self._sides[side][index].data
 
     def _number(self, name: str) -> Any:
         """Return a scalar of the current call."""

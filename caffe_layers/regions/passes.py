@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clgraft import core
-from clgraft.caffe_layers.regions.memory import SKIPPED, buffer, filled
+from clgraft.caffe_layers.regions.memory import SKIPPED, address, buffer, filled
 from clgraft.core import abi
 from clgraft.core.graph import Call, Value
 from clgraft.core.graph.structure import SKIPPED as UNWANTED
@@ -74,56 +74,58 @@ class Pass:
     ) -> None:
         self._call, self._arrays, self._memory, self._number = call, arrays, memory, number
         self._overlapping, self._finish = frozenset(overlapping), finish
-        self._bound, self._plan = False, None
+        self._plan: Any = None
+        self._is_planned = False
 
     def run(self) -> None:
         """Run the pass, which is planned on first use."""
-        if not self._bound:
+        if not self._is_planned:
             self._bind()
         if self._plan is None:
             return
-        buffers = self._buffers
-        for place, fetch, mode, dtype in self._moving:
-            buffers[place] = buffer(fetch(), mode, dtype)
-        late = [self._apart(*one) for one in self._late]
+        plan, bound = self._plan, self._bound
+        for place, fetch in self._moving:
+            array = fetch()
+            plan.move(bound, place, address(array), array.nbytes)
+        late = [self._apart(*one) for one in self._late] if self._late else ()
         scalars = self._scalars
         if self._deferred:
             scalars = tuple([self._number(one) if isinstance(one, str) else one for one in scalars])
-        self._plan.execute(buffers, scalars)
+        plan.run_bound(bound, scalars)
         if self._waits:
             self._finish()  # type: ignore[misc]
         for array, result in late:
             array[...] = result
 
-    def _apart(self, place: int, fetch: Fetch, dtype: str) -> tuple[Any, Any]:
+    def _apart(self, place: int, fetch: Fetch) -> tuple[Any, Any]:
         """Let an output be written to memory of its own; return its array and that memory."""
         array = fetch()
         result = np.empty_like(array)
-        self._buffers[place] = buffer(result, core.OVERWRITE, dtype)
+        self._plan.move(self._bound, place, address(result), result.nbytes)
         return array, result
 
     def _bind(self) -> None:
         """Plan the pass, and find what fills the arguments of its call."""
         call = self._call()
-        self._bound = True
+        self._is_planned = True
         if call is None:
             return
-        self._plan, self._scalars = call.plan, call.scalars
+        self._scalars, self._owner = call.scalars, call.owner
         self._deferred = any(isinstance(scalar, str) for scalar in call.scalars)
-        self._buffers: list[core.Buffer] = [SKIPPED] * len(call.arguments)
-        self._moving: list[tuple[int, Fetch, int, str]] = []
-        self._late: list[tuple[int, Fetch, str]] = []
+        self._moving: list[tuple[int, Fetch]] = []
+        self._late: list[tuple[int, Fetch]] = []
+        buffers = []
         for place, (argument, name) in enumerate(zip(call.arguments, call.names)):
             fetch, mode = self._arrays.get(name, (None, core.OVERWRITE))
             if fetch is None:
-                self._buffers[place] = self._fixed(call, name, argument)
-            elif name in self._overlapping and argument.role == "out":
-                self._late.append((place, fetch, argument.dtype))
-            else:
-                self._moving.append((place, fetch, mode, argument.dtype))
-        fixed = (one.kind for one, argument in zip(self._buffers, call.arguments) if argument.role != "in")
-        self._waits = self._finish is not None and all(kind == abi.lib.CLG_DEVICE for kind in fixed)
-        self._owner = call.owner
+                buffers.append(self._fixed(call, name, argument))
+                continue
+            buffers.append(buffer(fetch(), mode, argument.dtype))
+            apart = name in self._overlapping and argument.role == "out"
+            (self._late if apart else self._moving).append((place, fetch))
+        written = (one.kind for one, argument in zip(buffers, call.arguments) if argument.role != "in")
+        self._waits = self._finish is not None and all(kind == abi.lib.CLG_DEVICE for kind in written)
+        self._bound, self._plan = call.plan.bind(buffers), call.plan
 
     def _fixed(self, call: Call, name: str, argument: Argument) -> core.Buffer:
         """Return the buffer of what lies in the same memory in every run."""

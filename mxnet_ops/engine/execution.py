@@ -107,8 +107,8 @@ def _bound(
 
 def single_pass(
     number: int, operator: Operator, shapes: tuple[Shape, ...], dtype: str, which: int, modes: tuple[int, ...]
-) -> Any:
-    """Return the ``clg_mx_pass`` of a single operator for a set of write requests; C copies it.
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return the ``clg_mx_pass`` of a single operator for a set of write requests, and what owns its memory.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def single_pass(
     which, modes : int, tuple of int
         As of `Pass.bind`.
     """
-    return _bound(_contexts[number], operator, shapes, dtype, which, modes)[0]
+    return _bound(_contexts[number], operator, shapes, dtype, which, modes)
 
 
 def _number(context: core.Context) -> int:

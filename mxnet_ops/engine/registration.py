@@ -238,8 +238,8 @@ def make_pass(
     count: int,
 ) -> None:
     operator, given = _operator(op_type, attribute_count, attributes), tuple(_shapes(key, key_count, 1))
-    made = single_pass(context, operator, given, DTYPES[key[0]], which, tuple(modes[0:count]))  # type: ignore[arg-type]
-    if not lib.clg_mx_copy_pass(execution, made):
+    found = single_pass(context, operator, given, DTYPES[key[0]], which, tuple(modes[0:count]))  # type: ignore[arg-type]
+    if not lib.clg_mx_copy_pass(execution, found[0]):  # its memory stays as long as `found`
         raise MemoryError
 
 
