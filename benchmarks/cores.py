@@ -30,6 +30,7 @@ import numpy as np
 from progress import announced
 from timing import best
 
+from clgraft.core import settings
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import events
 from clgraft.plugins.command_line.bench import peer_threads, peers, threads
@@ -119,7 +120,7 @@ class Calls:
     """The runs of plans, from the lines that the runtime writes to a file."""
 
     def __init__(self) -> None:
-        self.path = os.environ.get("CLGRAFT_VERBOSE_FILE", "")
+        self.path = settings.VERBOSE_FILE.text()
         self.start = 0
 
     def reset(self) -> None:

@@ -39,7 +39,7 @@ def test_the_worked_example_names_what_is_there():
     assert len(steps) >= 10
     missing = []
     for place, name in steps:
-        defined = rf"^ *(?:def|class|kernel void|int|clg_status) +{name}\b"
+        defined = rf"^ *(?:def|class|kernel void|bool|int|clg_status) +{name}\b"
         if not re.search(defined, (ROOT / place).read_text(encoding="utf-8"), re.M):
             missing.append(f"{place}: {name}")
     assert not missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,17 +14,18 @@ from clgraft import caffe_layers, core
 from clgraft.caffe_layers.hosted.blobs import BOTTOM, TOP, Blob, Blobs, Host
 from clgraft.caffe_layers.hosted.classes import class_name
 from clgraft.caffe_layers.layers import fillers
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layers.layer import OclLayer
 from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import REGION
-from clgraft.caffe_layers.regions.memory import Memory
-from clgraft.core.graph import Value
+from clgraft.caffe_layers.regions.memory import SKIPPED, Memory, buffer
+from clgraft.core.graph import Call, Graph, Value, arguments_of
 from clgraft.core.graph.identity import identity
-from clgraft.core.problem import Problem, ceil_div
+from clgraft.core.graph.structure import SKIPPED as UNWANTED
+from clgraft.core.problem import Argument, Problem, ceil_div
 
 
-class Call(NamedTuple):
+class Run(NamedTuple):
     """A problem on some memory; a number that is not known yet is a function."""
 
     problem: Problem
@@ -42,12 +43,12 @@ class Described:
 
     Attributes
     ----------
-    calls : list of Call
+    runs : list of Run
     """
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
-        self.calls: list[Call] = []
+        self.runs: list[Run] = []
 
     def plan(self, problem: Any) -> Any:
         """Return what stands for a plan."""
@@ -63,8 +64,36 @@ class _Noted:
         self._described, self._problem = described, problem
 
     def execute(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
-        """Note the call."""
-        self._described.calls.append(Call(self._problem, tuple(buffers), tuple(scalars)))
+        """Note the run."""
+        self._described.runs.append(Run(self._problem, tuple(buffers), tuple(scalars)))
+
+
+class _NotedGraph:
+    """Stands for the plan of a graph: its problems are noted one by one, in memory of the layer's own between them."""
+
+    def __init__(self, layer: Any, graph: Graph, arguments: Sequence[Argument]) -> None:
+        self._layer, self._graph = layer, graph
+        self._names = [argument.name for argument in arguments]
+
+    def bind(self, buffers: Sequence[core.Buffer]) -> list[core.Buffer]:
+        """Return what `run_bound` takes."""
+        return list(buffers)
+
+    def move(self, bound: list[core.Buffer], place: int, address: int, nbytes: int) -> None:
+        """Let an argument lie elsewhere."""
+        bound[place] = bound[place]._replace(address=address, nbytes=nbytes)
+
+    def run_bound(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
+        """Note the runs."""
+        known = dict(zip(self._names, buffers))
+        numbers = dict(zip(self._graph.scalars, scalars))
+        known[UNWANTED] = SKIPPED
+        for node in self._graph.nodes:
+            for argument, name in zip(node.problem.arguments(), node.arguments):
+                if name not in known:
+                    known[name] = self._layer.own_buffer(dataclasses.replace(argument, name=name))
+            given = [numbers[one] if isinstance(one, str) else one for one in node.scalars]
+            self._layer.context.plan(node.problem).execute([known[name] for name in node.arguments], given)
 
 
 class Hosted:
@@ -126,6 +155,11 @@ class Hosted:
     def copy(self: Any, target: Any, source: Any) -> None:
         problem = identity(Value("", (target.size,)))
         self.context.plan(problem).execute((buffer(source), buffer(target)))
+
+    def called(self: Any, graph: Graph, added: Collection[str]) -> Call:
+        arguments = arguments_of(graph)
+        names = tuple(argument.name for argument in arguments)
+        return Call(_NotedGraph(self, graph, arguments), arguments, names, graph.scalars, {}, None)
 
     def deferred_scalar(self: Any, number: Any, top: Any) -> Any:
         return lambda: float(number(self.tops_live))
@@ -247,26 +281,26 @@ class HostedLayer:
         for blob in (*self.bottoms, *self.tops, *layer.blobs):
             names.update(blob.names())
         names.update({address: f"s{number}" for address, (number, _) in layer.memory.items()})
-        calls, layer.context.calls = layer.context.calls, []
+        runs, layer.context.runs = layer.context.runs, []
         lines = [f"array {size}" for _, size in layer.memory.values()]
-        return lines + [" ".join(self._words(call, names)) for call in calls]
+        return lines + [" ".join(self._words(run, names)) for run in runs]
 
-    def _words(self, call: Call, names: dict) -> list:
-        words = ["run", str(len(call.buffers))]
-        for given in call.buffers:
+    def _words(self, run: Run, names: dict) -> list:
+        words = ["run", str(len(run.buffers))]
+        for given in run.buffers:
             if given.mode == core.SKIP:
                 words.append("-")
             else:
                 name = names.get(given.address) or f"h{given.address}:{given.nbytes}"
                 words.append(("+" if given.mode == core.ACCUMULATE else "") + name)
-        words.append(str(len(call.scalars)))
-        for scalar in call.scalars:
+        words.append(str(len(run.scalars)))
+        for scalar in run.scalars:
             if callable(scalar):
                 words.append(f"@{len(self.layer.deferred)}")
                 self.layer.deferred.append(scalar)
             else:
                 words.append(bits(float(scalar)))
-        return [*words, str(call.problem)]
+        return [*words, str(run.problem)]
 
 
 def shaped(shape: Sequence[int]) -> str:

@@ -3,67 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from clgraft import core
-from clgraft.caffe_layers.layers.layer import SKIPPED, TRAIN, OclLayer, buffer
+from clgraft.caffe_layers.layers.layer import TRAIN, OclLayer
+from clgraft.caffe_layers.regions.memory import buffer
+from clgraft.caffe_layers.regions.passes import Fetch, Pass
 from clgraft.core.errors import ClgraftError
-from clgraft.core.graph import Node
+from clgraft.core.graph import Call, Graph, Node, single_call
 from clgraft.core.graph.identity import copied_along, is_copy
-from clgraft.core.graph.structure import SKIPPED as UNWANTED
 from clgraft.core.nn.builder import Build, Passes, Tensor
 from clgraft.core.problem import Argument
 
 BOTTOM, TOP, BLOB = range(3)
-
-
-class Steps:
-    """A pass of a layer: problems, and the buffers that they run on.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-    places : mapping of str to tuple
-        Values in Caffe's blobs: what holds them (`BOTTOM`, `TOP` or `BLOB`), its number, ``data`` or ``diff``, and how
-        they are written.
-    buffers : mapping of str to Buffer
-        The other values.
-    """
-
-    def __init__(self, nodes: Sequence[Node], places: Mapping[str, tuple], buffers: Mapping[str, core.Buffer]) -> None:
-        self.plans: list = []
-        names = dict.fromkeys(name for node in nodes for name in node.arguments)
-        numbers = {name: number for number, name in enumerate(names)}
-        self.buffers = [SKIPPED if name in places else buffers[name] for name in names]
-        self.moving = [(numbers[name], *place) for name, place in places.items() if name in numbers]
-        self.reads_blobs = any(side == BLOB for _, side, *_ in self.moving)
-        self.calls = [
-            (
-                node.problem,
-                tuple(numbers[name] for name in node.arguments),
-                node.scalars,
-                any(isinstance(scalar, str) for scalar in node.scalars),
-            )
-            for node in nodes
-        ]
-
-    def run(self, layer: OclLayer, bottom: Any, top: Any) -> None:
-        """Run the problems, which are planned on first use."""
-        if not self.plans:
-            self.plans = [layer.context.plan(problem) for problem, *_ in self.calls]
-        blobs = (bottom, top, layer.blobs if self.reads_blobs else ())
-        buffers = self.buffers
-        for number, side, index, part, mode in self.moving:
-            buffers[number] = buffer(getattr(blobs[side][index], part), mode)
-        for plan, (_, numbers, scalars, deferred) in zip(self.plans, self.calls):
-            if deferred:
-                scalars = tuple(
-                    layer.deferred_scalar(getattr(layer, one), top) if isinstance(one, str) else one for one in scalars
-                )
-            plan.execute([buffers[number] for number in numbers], scalars)
 
 
 class BuiltLayer(OclLayer):
@@ -112,7 +67,9 @@ class BuiltLayer(OclLayer):
     def prepare(self, shapes: list) -> list:
         self._own: dict[tuple, core.Buffer] = {}  # a value's name and size -> memory of the layer's own
         self._arrays: dict[tuple, Any] = {}
-        self._steps: dict[tuple, Steps] = {}
+        self._runs: dict[tuple, Pass] = {}  # the gradients that are wanted -> the pass; the forward pass has none
+        self._sides: tuple = ()  # the bottoms, tops and blobs of the current call
+        self._has_blobs = len(self.blobs) > 0
         self._passes: dict[tuple, Passes] = {}  # what is wanted, and whether in place -> the passes
         self._bottom_shapes = shapes
         self._bottom_names = tuple(f"bottom{i}" for i in range(len(shapes)))
@@ -123,10 +80,11 @@ class BuiltLayer(OclLayer):
         return [tensor.shape for tensor in found.outputs[len(self.results) :]]
 
     def compute(self, bottom: Any, top: Any) -> None:
-        forward = self._steps.get(()) or self._forward()
+        self._sides = bottom, top, self.blobs if self._has_blobs else ()
+        forward = self._runs.get(()) or self._forward()
         if self._copies:
             self.copy(self._saved, bottom[0].data)
-        forward.run(self, bottom, top)
+        forward.run()
         if self._kept and self.phase == TRAIN:
             for j, array in self._kept.items():
                 self.copy(array, top[j].data)
@@ -137,10 +95,15 @@ class BuiltLayer(OclLayer):
             wanted += tuple([name for i, name in self._blob_names if self.learns(i)])
         if not wanted:
             return
-        steps = self._steps.get(wanted) or self._backward(wanted)
+        self._sides = bottom, top, self.blobs if self._has_blobs else ()
+        backward = self._runs.get(wanted) or self._backward(wanted)
         if self._kept and self.phase != TRAIN:  # a net for predictions is rarely differentiated: it keeps nothing
-            self._again.run(self, bottom, top)
-        steps.run(self, bottom, top)
+            self._again.run()
+        backward.run()
+
+    def called(self, graph: Graph, added: Collection[str]) -> Call:
+        """Return a pass as a call."""
+        return single_call(self.context, graph, graph.outputs, added)
 
     def _built(self, wanted: tuple) -> Passes:
         """Return the passes with some gradients; values have the same names in all of them."""
@@ -172,7 +135,7 @@ class BuiltLayer(OclLayer):
         array = getattr(self, name)
         return build.input(name, array.shape, "float32" if array.dtype.kind == "f" else "int32")
 
-    def _forward(self) -> Steps:
+    def _forward(self) -> Pass:
         """Return the forward pass, after it is known what the backward pass reads."""
         widest = self._widest()
         read = {name for node in widest.backward for name in node.reads}
@@ -190,22 +153,26 @@ class BuiltLayer(OclLayer):
         places = self._places(forward)
         if not self._copies:
             places["bottom0"] = BOTTOM, 0, "data", core.OVERWRITE
+        read |= {"saved", *(tensor.name for tensor in forward.outputs[: len(self.results)])}
         if self._kept and self.phase != TRAIN:
             kept = {tops[j] for j in self._kept}
-            self._again = self._made(nodes, {name: place for name, place in places.items() if name not in kept})
-        self._steps[()] = self._made(nodes, places)
-        return self._steps[()]
+            others = {name: place for name, place in places.items() if name not in kept}
+            self._again = self._made(forward, nodes, others, read)
+        self._runs[()] = self._made(forward, nodes, places, read)
+        self._lost = {name for node in nodes for name in node.writes} - read - set(places)
+        return self._runs[()]
 
-    def _backward(self, wanted: tuple) -> Steps:
+    def _backward(self, wanted: tuple) -> Pass:
         """Return the backward pass for some gradients."""
-        if () not in self._steps:  # a layer without any value
+        if () not in self._runs:  # a layer without any value
             self._forward()
         found = self._built(wanted)
+        assert not self._lost.intersection(name for node in found.backward for name in node.reads)
         places = self._places(found)
         for j in self._kept:
             del places[found.outputs[len(self.results) + j].name]
-        self._steps[wanted] = self._made(found.backward, places)
-        return self._steps[wanted]
+        self._runs[wanted] = self._made(found, found.backward, places)
+        return self._runs[wanted]
 
     def _places(self, found: Passes) -> dict:
         """Return which values are in Caffe's blobs."""
@@ -228,20 +195,38 @@ class BuiltLayer(OclLayer):
                 places[gradient] = BLOB, int(name[len("blob") :]), "diff", core.ACCUMULATE
         return places
 
-    def _made(self, nodes: Sequence[Node], places: Mapping[str, tuple]) -> Steps:
-        """Return a pass; values that are not in blobs get memory."""
-        buffers: dict[str, core.Buffer] = {UNWANTED: SKIPPED}
-        outputs, count = self._widest().outputs, len(self.results)
-        kept = {tensor.name: name for tensor, name in zip(outputs, self.results)}
-        kept.update({tensor.name: f"kept{j}" for j, tensor in enumerate(outputs[count:]) if j in self._kept})
-        if self._saves:
-            kept["bottom0"] = "saved"
+    def _made(
+        self, found: Passes, nodes: Sequence[Node], places: Mapping[str, tuple], kept: Collection[str] = ()
+    ) -> Pass:
+        """Return a pass.
+
+        Parameters
+        ----------
+        found : Passes
+            What the nodes are of.
+        nodes : sequence of Node
+        places : mapping of str to tuple
+            Values in Caffe's blobs: what holds them (`BOTTOM`, `TOP` or `BLOB`), its number, ``data`` or ``diff``, and
+            how they are written.
+        kept : collection of str
+            Values that others read afterwards.
+        """
         nodes = [node for node in nodes if not self._stays(node, places)]
-        for node in nodes:
-            for argument, name in zip(node.problem.arguments(), node.arguments):
-                if name not in places and name not in buffers:
-                    buffers[name] = self._memory(kept.get(name, name), argument)
-        return Steps(nodes, places, buffers)
+        made = dict.fromkeys(name for node in nodes for name in node.writes if name not in node.changes)
+        graph = found.graph(nodes, [name for name in made if name in places or name in kept])
+        arrays = {name: (self._fetch(*place), mode) for name, (*place, mode) in places.items()}
+        added = [name for name in graph.outputs if name in places and places[name][-1] == core.ACCUMULATE]
+        return Pass(lambda: self.called(graph, added) if graph.nodes else None, arrays, self.own_buffer, self._number)
+
+    def _fetch(self, side: int, index: int, part: str) -> Fetch:
+        """Return what returns a blob's array in the current call."""
+        if part == "diff":
+            return lambda: self._sides[side][index].diff
+        return lambda: self._sides[side][index].data
+
+    def _number(self, name: str) -> Any:
+        """Return a scalar of the current call."""
+        return self.deferred_scalar(getattr(self, name), self._sides[TOP])
 
     def _stays(self, node: Node, places: Mapping[str, tuple]) -> bool:
         """Return whether a node copies a value to its own memory, that of a layer in place."""
@@ -251,14 +236,21 @@ class BuiltLayer(OclLayer):
         shared = all(home[:2] in ((BOTTOM, 0), (TOP, 0)) for home in homes)
         return shared and len({home[2] for home in homes}) == 1
 
-    def _memory(self, name: str, argument: Argument) -> core.Buffer:
+    def own_buffer(self, argument: Argument) -> core.Buffer:
         """Return the buffer of a value of the layer's own."""
+        outputs, count = self._widest().outputs, len(self.results)
+        kept = {tensor.name: name for tensor, name in zip(outputs, self.results)}
+        kept.update({tensor.name: f"kept{j}" for j, tensor in enumerate(outputs[count:]) if j in self._kept})
+        if self._saves:
+            kept["bottom0"] = "saved"
+        name = kept.get(argument.name, argument.name)
         if name in self.given or name in self.results:
             array = getattr(self, name)
             return core.Buffer(array.ctypes.data, array.nbytes, argument.dtype)
         key = (name, argument.size)
         if key not in self._own:
-            self._own[key] = buffer(self._array(name, argument.shape, argument.dtype))
+            array = self._array(name, argument.shape, argument.dtype)
+            self._own[key] = buffer(array, core.OVERWRITE, argument.dtype)
         return self._own[key]
 
     def _array(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Any:

@@ -24,7 +24,6 @@ from clgraft.core.log import log
 TRAIN, TEST = 0, 1  # values of a layer's `phase`
 MANY = 1 << 30  # no limit on the number of blobs
 SHOWN = 120  # letters of param_str that an error shows
-SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 
 
 def told(step: Callable[..., Any]) -> Callable[..., Any]:

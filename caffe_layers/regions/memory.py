@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from clgraft import core
+from clgraft.core import abi
 
+SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 _addresses = itertools.count(1 << 62, 1 << 12)  # where no real memory lies
 
 
@@ -26,9 +28,21 @@ class Memory:
         return core.Buffer(self.address, self.nbytes, self.dtype, mode)
 
 
-def buffer(array: Any, mode: int = core.OVERWRITE) -> core.Buffer:
+def buffer(array: Any, mode: int = core.OVERWRITE, dtype: str = "float32") -> core.Buffer:
     """Return the buffer of an array's memory, as plans take it."""
     if type(array) is Memory:
         return array.buffer(mode)
-    dtype = "float32" if array.dtype.kind == "f" else str(array.dtype)  # blobs of Caffe's are float32
     return core.Buffer(array.__array_interface__["data"][0], array.nbytes, dtype, mode)
+
+
+def address(array: Any) -> int:
+    """Return where an array lies."""
+    return int(array.address if type(array) is Memory else array.__array_interface__["data"][0])
+
+
+def filled(array: Any, dtype: str) -> core.Buffer:
+    """Return the buffer of an array in host memory, or in that of the device."""
+    if not hasattr(array, "base_data"):
+        return buffer(array, core.OVERWRITE, dtype)
+    handle = array.base_data.int_ptr if array.base_data is not None else 0
+    return core.Buffer(handle, array.nbytes, dtype, core.OVERWRITE, abi.lib.CLG_DEVICE, array.offset)

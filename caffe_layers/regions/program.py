@@ -9,8 +9,9 @@ from typing import Any
 
 from clgraft.caffe_layers.regions.graph import ALL, RegionGraph, renamed
 from clgraft.caffe_layers.regions.passes import Kept, Pass
+from clgraft.core import ACCUMULATE, OVERWRITE
 from clgraft.core.errors import ClgraftError
-from clgraft.core.graph import Graph, Node
+from clgraft.core.graph import Call, Graph, Node, graph_call
 from clgraft.core.graph.identity import identity
 from clgraft.core.nn.builder import Passes
 from clgraft.core.planning.precision import FLOAT32
@@ -208,25 +209,26 @@ class RegionProgram:
         precision: str,
         found: _Derived | None = None,
     ) -> Pass:
-        arrays = {**whole.arrays, **{gradient: whole.diffs[name] for gradient, name in gradients.items()}}
+        learned = {name for own in whole.blobs for name in own}
+        added = [gradient for gradient, name in gradients.items() if name in learned]
+        arrays = {name: (fetch, OVERWRITE) for name, fetch in whole.arrays.items()}
+        for gradient, name in gradients.items():
+            arrays[gradient] = whole.diffs[name], ACCUMULATE if name in learned else OVERWRITE
         for name, value in (found.alone.incoming if found else {}).items():
             if name in whole.diffs:  # others are results, whose gradients nobody reads
-                arrays[value.name] = whole.diffs[name]
-        learned = {name for own in whole.blobs for name in own}
-        return Pass(
-            self.region.context,
-            graph,
-            arrays,
-            self._memory,
-            whole.build.constants,
-            whole.number,
-            added=[gradient for gradient, name in gradients.items() if name in learned],
-            overlapping=[
-                *(name for name in graph.outputs if name in whole.overlapping),
-                *(gradient for gradient, name in gradients.items() if name in whole.overlapping),
-            ],
-            precision=precision,
-        )
+                arrays[value.name] = whole.diffs[name], OVERWRITE
+        context = self.region.context
+
+        def call() -> Call | None:
+            if not (graph.outputs or graph.states):
+                return None
+            given = {value.name for value in graph.inputs}
+            constants = {name: array for name, array in whole.build.constants.items() if name in given}
+            return graph_call(context.compile(graph, None, constants, precision=precision), graph.outputs, added)
+
+        overlapping = {name for name in graph.outputs if name in whole.overlapping}
+        overlapping |= {gradient for gradient, name in gradients.items() if name in whole.overlapping}
+        return Pass(call, arrays, self._memory.buffer, whole.number, overlapping, context.finish)
 
 
 def _names(whole: RegionGraph) -> list[str]:

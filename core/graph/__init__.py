@@ -1,5 +1,6 @@
 """Graphs: problems that share named values, run as one call with their values on the device."""
 
+from clgraft.core.graph.calls import Call, arguments_of, graph_call, only_problem, single_call
 from clgraft.core.graph.compiled import CompiledGraph
 from clgraft.core.graph.copies import Copies
 from clgraft.core.graph.differentiate import gradients
@@ -10,6 +11,7 @@ from clgraft.core.graph.requests import hand_over_text
 from clgraft.core.graph.structure import Node, Value
 
 __all__ = [
+    "Call",
     "CompiledGraph",
     "Copies",
     "Graph",
@@ -17,9 +19,13 @@ __all__ = [
     "Node",
     "Report",
     "Value",
+    "arguments_of",
     "gradients",
+    "graph_call",
     "hand_over_text",
+    "only_problem",
     "optimise",
     "parse_graph",
+    "single_call",
     "suit_single",
 ]

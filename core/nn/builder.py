@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
 from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
-from clgraft.core.graph.passes import drop_dead, mix_passes
+from clgraft.core.graph.passes import mix_passes, needed
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
@@ -311,10 +311,7 @@ class Passes:
 
     def graph(self, nodes: Sequence[Node], outputs: Sequence[str]) -> Graph:
         """Return those of some nodes that outputs need as a graph, which takes what they read of other nodes."""
-        graph = drop_dead(self._whole(nodes, outputs))
-        read = {name for node in graph.nodes for name in (*node.reads, *node.scalars)}
-        inputs = tuple(value for value in graph.inputs if value.name in read)
-        return replace(graph, inputs=inputs, scalars=tuple(name for name in graph.scalars if name in read))
+        return needed(self._whole(nodes, outputs), outputs)
 
     def mixed(self, dtype: str, outputs: Iterable[str] = ()) -> Passes:
         """Return passes with products in a type of 16 bits; gradients and outputs, also further ones, stay float32."""

@@ -163,6 +163,11 @@ class Plan:
             self._write(bound[i], buffer)
         return bound
 
+    def move(self, bound: Any, place: int, address: int, nbytes: int) -> None:
+        """Let an argument that `bind` has bound lie elsewhere; between its runs, not during one."""
+        buffer = bound[place]
+        buffer.handle, buffer.bytes = self._ffi.cast("void *", address), nbytes
+
     def _write(self, b: Any, buffer: BoundBuffer) -> None:
         address, nbytes, dtype, mode, kind, offset = buffer
         b.size = self._size

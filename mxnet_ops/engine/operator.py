@@ -12,22 +12,21 @@ from typing import Any, ClassVar
 
 from clgraft import core
 from clgraft.core.nn.builder import Build
-from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator_calls import (
+from clgraft.mxnet_ops.engine.arrays import (
     AUX,
     IN,
     IN_GRAD,
     OUT,
     OUT_GRAD,
     STATE,
+    Array,
     Draw,
-    OperatorCalls,
     Shape,
     Shapes,
     data_dtype,
     parameter_dtype,
 )
-from clgraft.mxnet_ops.engine.recording import Array, recorded_calls
+from clgraft.mxnet_ops.engine.attributes import Attributes
 
 __all__ = [
     "AUX",
@@ -39,7 +38,6 @@ __all__ = [
     "STATE",
     "Draw",
     "Operator",
-    "OperatorCalls",
     "Shape",
     "Shapes",
     "data_dtype",
@@ -74,7 +72,7 @@ class Operator:
     is_copy: ClassVar[bool] = False
     # whether its outputs have a type of their own, and not that of its first input
     casts: ClassVar[bool] = False
-    # whether it is a region, which runs as one graph instead of call by call
+    # whether it is a region
     is_region: ClassVar[bool] = False
 
     @property
@@ -148,13 +146,6 @@ class Operator:
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         """Return the shapes of inputs, outputs and auxiliary states from the known inputs'; None if too few."""
         raise NotImplementedError
-
-    def calls(self, shapes: tuple[Shape, ...], dtype: str) -> OperatorCalls:
-        """Return the calls of the core that stand in for MXNet's operator at these input shapes."""
-        inferred = self.infer(shapes)
-        assert inferred is not None
-        inputs, states = self.arrays(shapes, inferred[2], dtype)
-        return recorded_calls(self.build, inputs, states, len(self.draws))
 
     def arrays(self, inputs: Sequence[Shape], states: Sequence[Shape], dtype: str) -> tuple[tuple[Array, ...], ...]:
         """Return inputs and auxiliary states with their dtypes, which `single` tells of half precision."""

@@ -1,33 +1,16 @@
-"""Records what operators and regions build: their passes, and for single operators the calls that C makes for them."""
+"""Records what operators and regions build: their passes, and the arrays of MXNet's that values are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple, Union
 
 import numpy as np
 
-from clgraft.core.graph import Node
-from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.nn.builder import Build, Passes, Tensor
 from clgraft.core.operators.dropout import KEY_WORDS
-from clgraft.core.problem import Argument
-from clgraft.mxnet_ops.engine.operator_calls import (
-    AUX,
-    IN,
-    IN_GRAD,
-    OUT,
-    OUT_GRAD,
-    STATE,
-    OperatorCall,
-    OperatorCalls,
-    Place,
-    Shape,
-)
+from clgraft.mxnet_ops.engine.arrays import AUX, IN, IN_GRAD, OUT, OUT_GRAD, Array, Place
 
-Array = tuple[Shape, str]  # its dtype comes last
 Function = Callable[..., Union[Tensor, "tuple[Tensor, ...]"]]
 
 
@@ -92,55 +75,3 @@ def record(
     outputs = made if isinstance(made, tuple) else (made,)
     passes = build.passes(outputs, [tensor.name for tensor in values] if learns else [])
     return Recorded(values, auxiliary, drawn, build.constants, passes)
-
-
-@lru_cache(maxsize=4096)
-def recorded_calls(
-    function: Function, inputs: tuple[Array, ...], states: tuple[Array, ...], keys: int
-) -> OperatorCalls:
-    """Return what an operator does for given shapes (see `record`); its own arrays begin with the keys."""
-    memory = _Memory()
-    for place in range(keys):
-        memory.number(f"key{place}", (KEY_WORDS,), "int32", 0.0)
-    forward: dict[bool, tuple[OperatorCall, ...]] = {}
-    backward: dict[bool, tuple[OperatorCall, ...]] = {}
-    missing: set[int] = set()
-    for training in (False, True):
-        recorded = record(function, inputs, states, keys, training=training)
-        passes, places = recorded.passes, recorded.places()
-        for name, array in recorded.constants.items():
-            fill = float(array.flat[0]) if array.size else 0.0
-            places[name] = STATE, memory.number(f"{name} {fill!r}", array.shape, str(array.dtype), fill)
-        forward[training] = tuple(memory.call(node, places) for node in passes.forward)
-        backward[training] = tuple(memory.call(node, places) for node in passes.backward)
-        missing = {place for place, tensor in enumerate(recorded.inputs) if not passes.found[tensor.name]}
-    zeros = tuple((place, Argument("x", "in", *inputs[place]).nbytes) for place in sorted(missing))
-    return OperatorCalls(forward, backward, tuple(memory.state), zeros)
-
-
-@dataclass
-class _Memory:
-    """The operator's own arrays; passes that train and passes that do not share them."""
-
-    state: list[tuple[Shape, str, float]] = field(default_factory=list)
-    own: dict[tuple[str, Shape, str], int] = field(default_factory=dict)  # a value -> its array
-
-    def call(self, node: Node, places: Mapping[str, Place]) -> OperatorCall:
-        """Return a node as a call."""
-        arrays: list[Place | None] = []
-        for argument, name in zip(node.problem.arguments(), node.arguments):
-            if name == SKIPPED:
-                arrays.append(None)
-            elif name in places:
-                arrays.append(places[name])
-            else:
-                arrays.append((STATE, self.number(name, argument.shape, argument.dtype, 0.0)))
-        return OperatorCall(node.problem, tuple(arrays), tuple(float(number) for number in node.scalars))
-
-    def number(self, name: str, shape: Shape, dtype: str, fill: float) -> int:
-        """Return the number of an array of the operator's own; a value keeps it in both kinds of passes."""
-        size = (name, (Argument(name, "in", shape, dtype).size,), dtype)
-        if size not in self.own:
-            self.own[size] = len(self.state)
-            self.state.append((tuple(shape), dtype, fill))
-        return self.own[size]

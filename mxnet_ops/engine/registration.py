@@ -21,11 +21,11 @@ from clgraft import core
 from clgraft.core import ClgraftError, ProblemError
 from clgraft.core.log import log
 from clgraft.core.operators.dropout import KEY_WORDS
+from clgraft.mxnet_ops.engine.arrays import MIXED
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
-from clgraft.mxnet_ops.engine.execution import REGIONS, plan_step, prepare
+from clgraft.mxnet_ops.engine.execution import REGIONS, prepare, single_pass
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, find_operator
-from clgraft.mxnet_ops.engine.operator_calls import MIXED
 from clgraft.mxnet_ops.engine.partial_shapes import UNKNOWN, UnknownShape, infer_partly
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registry import announce
@@ -195,11 +195,6 @@ def work(
 
 
 @_answer
-def plan(problem: Any, context: int, found: Any) -> None:
-    found[0] = ffi.cast("void *", plan_step(ffi.string(problem).decode(), context))
-
-
-@_answer
 def start_numbers(execution: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
     (drawn,) = _operator(op_type, count, attributes).draws
     words = np.frombuffer(ffi.buffer(lib.clg_mx_state_of(execution, 0), KEY_BYTES), np.int32)
@@ -230,7 +225,26 @@ def start_region(execution: Any, number: int) -> None:
 
 
 @_answer
-def make_pass(execution: Any, which: int, modes: Any, count: int) -> None:
+def make_pass(
+    execution: Any,
+    context: int,
+    op_type: Any,
+    attribute_count: int,
+    attributes: Any,
+    key: Any,
+    key_count: int,
+    which: int,
+    modes: Any,
+    count: int,
+) -> None:
+    operator, given = _operator(op_type, attribute_count, attributes), tuple(_shapes(key, key_count, 1))
+    found = single_pass(context, operator, given, DTYPES[key[0]], which, tuple(modes[0:count]))  # type: ignore[arg-type]
+    if not lib.clg_mx_copy_pass(execution, found[0]):  # its memory stays as long as `found`
+        raise MemoryError
+
+
+@_answer
+def make_region_pass(execution: Any, which: int, modes: Any, count: int) -> None:
     _executions[_key(execution)].make(which, tuple(modes[0:count]))
 
 

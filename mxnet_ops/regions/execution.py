@@ -15,14 +15,15 @@ from clgraft.core import settings
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.planning.precision import mixed_precision
 from clgraft.core.runtime.plan import SKIP
+from clgraft.mxnet_ops.engine.arrays import MIXED
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
-from clgraft.mxnet_ops.engine.operator_calls import MIXED
+from clgraft.mxnet_ops.engine.passes import Copy, copy_of, memory_of
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registration import STARTS
 from clgraft.mxnet_ops.regions.constants import constants_of
 from clgraft.mxnet_ops.regions.lowering import RegionLowering
-from clgraft.mxnet_ops.regions.passes import Copy, Pass, copy_of, memory_of
+from clgraft.mxnet_ops.regions.passes import RegionPass
 from clgraft.mxnet_ops.regions.region import RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents, residents_of
 
@@ -64,7 +65,7 @@ class RegionProgram:
         names = [*(f"key{number}" for number in range(len(region.draws))), *self.lowering.kept, *self._copied]
         self.places = {name: place for place, name in enumerate(names)}
         self.region = ffi.new("clg_mx_region *", {"resident": residents is not None})
-        self._passes: dict[Any, Pass] = {}
+        self._passes: dict[Any, RegionPass] = {}
         self._owners: dict[tuple[int, tuple[int, ...]], Any] = {}
         # no lock: a garbage collection may end an operator, which gives back, wherever Python code runs
         self._free: deque[dict[str, Any]] = deque(maxlen=MOST_FREE)
@@ -94,15 +95,15 @@ class RegionProgram:
         names = {f"in{place}": copy_of(place) for place in every}
         return {names[name]: nbytes for name, nbytes in read[0].items() if name in names and name in read[1] and nbytes}
 
-    def _found(self, which: int, modes: tuple[int, ...], pattern: Mapping[str, int]) -> Pass:
+    def _found(self, which: int, modes: tuple[int, ...], pattern: Mapping[str, int]) -> RegionPass:
         back, train = which >= 2, bool(which % 2)
         names = self.lowering.region.names
         asked = {*(name for name, mode in zip(self.lowering.region.taken, modes) if mode != SKIP), *pattern}
         wanted = frozenset(place for place, name in enumerate(names) if name in asked) if back else None
         if (train, wanted) not in self._passes:
             lowered = self.lowering.forward(train) if wanted is None else self.lowering.backward(train, wanted)
-            given = {} if self.constants is None else lowered.named(self.lowering.region, self.constants)
-            self._passes[train, wanted] = Pass(lowered, self.lowering, self.context, given, self.residents)
+            given = {} if self.constants is None else self.lowering.named(lowered, self.constants)
+            self._passes[train, wanted] = RegionPass(lowered, self.lowering, self.context, given, self.residents)
         return self._passes[train, wanted]
 
     def take(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from clgraft.caffe_layers.layers import (
     loss,
     lrn,
 )
-from clgraft.caffe_layers.layers.layer import buffer
 from clgraft.core.nn import elementwise, reductions, shapes
 from clgraft.core.nn.element_functions import LEFT
 from tests.caffe_layers.caffe_nets import TEST, compare
@@ -33,8 +32,8 @@ def writes_nothing(self, *blobs):
     return None
 
 
-def overwrites(array, mode=core.OVERWRITE):
-    return buffer(array)
+def overwrites(self, found, places=built.BuiltLayer._places):
+    return {name: (*place[:-1], core.OVERWRITE) for name, place in places(self, found).items()}
 
 
 def shifted_pad(self, shape, problem=convolution.OclConvolution.problem):
@@ -109,29 +108,29 @@ FAULTS = {
         {"data": TIES},
     ),
     "a factor's gradient that is overwritten": (
-        built,
-        "buffer",
+        built.BuiltLayer,
+        "_places",
         overwrites,
         ("Scale", "scale_param { bias_term: true }", {"x": SHAPE}),
         {},
     ),
     "a filter's gradient that is overwritten": (
-        built,
-        "buffer",
+        built.BuiltLayer,
+        "_places",
         overwrites,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
         {},
     ),
     "a deconvolution's gradient that is overwritten": (
-        built,
-        "buffer",
+        built.BuiltLayer,
+        "_places",
         overwrites,
         ("Deconvolution", CONVOLUTION, {"x": SHAPE}),
         {},
     ),
     "a dense layer's gradient that is overwritten": (
-        built,
-        "buffer",
+        built.BuiltLayer,
+        "_places",
         overwrites,
         ("InnerProduct", "inner_product_param { num_output: 3 }", {"x": SHAPE}),
         {},

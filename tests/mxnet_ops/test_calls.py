@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import clgraft.mxnet_ops  # noqa: F401
-from clgraft.mxnet_ops.engine import operator_calls, registration
+from clgraft.mxnet_ops.engine import arrays, registration
 from clgraft.mxnet_ops.engine.calls import lib
 from tests.mxnet_ops.operator_checks import random
 
@@ -165,5 +165,5 @@ def test_a_process_goes_on_after(what):
 
 def test_arrays_are_grouped_as_in_c():
     names = ("IN", "OUT", "IN_GRAD", "OUT_GRAD", "AUX", "STATE")
-    assert tuple(getattr(lib, f"CLG_MX_{name}") for name in names) == tuple(operator_calls.GROUPS)
-    assert [getattr(operator_calls, name) for name in names] == list(operator_calls.GROUPS)
+    assert tuple(getattr(lib, f"CLG_MX_{name}") for name in names) == tuple(arrays.GROUPS)
+    assert [getattr(arrays, name) for name in names] == list(arrays.GROUPS)

@@ -30,14 +30,15 @@ PLANTS = {
     "a copy is too short": ("execution.c", "work->out_bytes[i] + 1)", "work->out_bytes[i] / 2 + 1)"),
     "an absent array is asked for": ("execution.c", "!empty && mx.get_data", "mx.get_data"),
     "names leak": ("table.c", "        if (!whole) free_signature(call);\n", ""),
-    "a region has no room": ("region.c", "count <= execution->room", "count <= execution->room + 16"),
-    "kept memory is asked for twice": ("region.c", "        execution->keeps = true;\n", ""),
-    "passes are mixed up": ("region.c", "memcmp(pass->requests, modes, (count + 1) * sizeof *modes)", "false"),
+    "a pass has no room": ("pass.c", "count <= execution->room", "count <= execution->room + 16"),
+    "kept memory is asked for twice": ("pass.c", "        execution->keeps = true;\n", ""),
+    "passes are mixed up": ("pass.c", "memcmp(pass->requests, modes, (count + 1) * sizeof *modes)", "false"),
     "a forward has no version of its own": (
-        "region.c",
+        "pass.c",
         "__atomic_add_fetch(&versions, 1,",
         "__atomic_add_fetch(&versions, 0,",
     ),
+    "a pass is not copied whole": ("pass.c", "+ zeros + requests + text", "+ zeros + requests"),
     "a key is too short": ("properties.c", "1 + (ndims[i] > 0 ? (size_t)ndims[i] : 0)", "1"),
 }
 

@@ -106,13 +106,13 @@ def test_an_operator_may_end_while_a_pass_is_made(rng, monkeypatch):
     shapes = tuple(region.infer([(2, 4)] + [None] * (len(region.names) - 1))[0])
     ending, running = (execution.start(core.context(), region, shapes, "float32") for _ in range(2))
     ending.keep()
-    original = execution.Pass.bind
+    original = execution.RegionPass.bind
 
     def bind(*arguments):
         ending.close()
         return original(*arguments)
 
-    monkeypatch.setattr(execution.Pass, "bind", bind)
+    monkeypatch.setattr(execution.RegionPass, "bind", bind)
     thread = threading.Thread(target=running.make, args=(1, (OVERWRITE,)), daemon=True)
     thread.start()
     thread.join(60)

@@ -13,7 +13,7 @@ from clgraft.core.graph.passes.argmax import keep_argmax
 from clgraft.core.graph.passes.autocast import mix_passes, mix_types
 from clgraft.core.graph.passes.casts import join_casts
 from clgraft.core.graph.passes.chains import join_chains
-from clgraft.core.graph.passes.dead import drop_dead
+from clgraft.core.graph.passes.dead import drop_dead, needed
 from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
@@ -72,6 +72,7 @@ __all__ = [
     "keep_argmax",
     "mix_passes",
     "mix_types",
+    "needed",
     "optimise",
     "read_results",
     "recompute",

@@ -1,9 +1,9 @@
 /* MXNet's calls of clgraft's operators (ocl_*), answered in C. Private to mxnet_ops.
  *
  * MXNet asks a Custom operator for names, shapes, types and dependencies at every imperative call, and runs it on a
- * thread of its own. All of that is a look-up here: Python is asked once per set of attributes, once per shapes, and
- * never when an operator runs (random numbers excepted: they need a new key). A region asks once more for each set of
- * write requests that it meets. */
+ * thread of its own. All of that is a look-up here: Python is asked once per set of attributes, once per shapes, once
+ * for each set of write requests, and never else when an operator runs (random numbers excepted: they need a new key).
+ */
 #ifndef CLGRAFT_MXNET_CALLS_H
 #define CLGRAFT_MXNET_CALLS_H
 
@@ -12,7 +12,7 @@
 /*cdef-begin*/
 /* MXNet's tags of a call's arrays, and the operator's own arrays. */
 enum { CLG_MX_IN, CLG_MX_OUT, CLG_MX_IN_GRAD, CLG_MX_OUT_GRAD, CLG_MX_AUX, CLG_MX_STATE, CLG_MX_GROUPS };
-/* The constants of a region's pass, in the place of a tag. */
+/* The constants of a pass, in the place of a tag. */
 enum { CLG_MX_FIXED = CLG_MX_GROUPS };
 /* What stands for a write request where an array that is none of MXNet's is added to. */
 enum { CLG_MX_ADDED = 2 };
@@ -43,19 +43,17 @@ typedef struct clg_mx_argument {
     uint64_t bytes;
 } clg_mx_argument;
 
-/* A problem to run. */
+/* A plan to run. */
 typedef struct clg_mx_step {
-    void *plan; /* clg_plan; NULL until the step is first run, and again once the plan was destroyed */
+    void *plan; /* clg_plan */
     const char *problem;
     const clg_mx_argument *arguments;
     const double *scalars;
     uint32_t argument_count, scalar_count;
-    int32_t always;  /* it also writes what has no write request, and so always runs */
-    int32_t context; /* Python's number of the context that plans it */
 } clg_mx_step;
 
 typedef struct clg_mx_state {
-    const void *content;
+    const void *content; /* to begin with; NULL: any */
     uint64_t bytes;
 } clg_mx_state;
 
@@ -64,30 +62,29 @@ typedef struct clg_mx_zero {
     uint64_t bytes;
 } clg_mx_zero;
 
-/* What an operator does for given shapes. Steps: forward in inference, forward in training, then backward for both. */
+/* What an operator is for given shapes. */
 typedef struct clg_mx_work {
-    const clg_mx_step *steps;
-    uint32_t step_counts[4];
-    const clg_mx_state *state;
-    const clg_mx_zero *zeros;
+    const clg_mx_state *state; /* a single operator's own memory; that of regions is Python's */
     const uint64_t *out_bytes;
-    uint32_t state_count, zero_count, out_count;
+    uint32_t state_count, out_count;
     int32_t in_place;          /* an output may be the memory of an input */
     int32_t draws;             /* it needs random numbers */
     int32_t absent;            /* bit t: backward does not get the arrays of tag t */
-    int32_t is_region;         /* it has no steps: passes are made when they are needed */
+    int32_t is_region;         /* Python starts and ends those at work */
     uint64_t unread_gradients; /* as of its signature */
-    int64_t number;            /* of the region, in Python */
+    int64_t number;            /* of the region, or of the context that plans, in Python */
 } clg_mx_work;
 
-/* Memory of a region's own, on the host or the device: keys of random numbers, values that backward reads, constants,
- * and clg_arrays that keep what a training forward sent to the device, so that its backward does not send it again. */
+/* Memory of an operator's own, on the host or the device: keys of random numbers, values that backward reads,
+ * constants, and clg_arrays that keep what a training forward sent to the device, so that its backward does not send
+ * it again. */
 typedef struct clg_mx_memory {
     void *handle;
     uint32_t kind, reserved; /* as of clg_buffer */
 } clg_mx_memory;
 
-/* A pass of a region for one set of write requests. Python owns it and its region, and keeps both while they run. */
+/* A pass for one set of write requests. Those of a region, and the region, are Python's, which keeps them while they
+ * run. */
 typedef struct clg_mx_pass {
     struct clg_mx_pass *next;
     const int32_t *requests; /* of its outputs, as modes of clg_buffer; then the pattern of its residents, or 0 */
@@ -96,12 +93,12 @@ typedef struct clg_mx_pass {
     const int32_t
         *copies;      /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
     clg_mx_step step; /* without a plan: there is nothing to run */
-    int32_t which;    /* the part of a work's steps: 0 forward in inference, 1 forward in training, ... */
+    int32_t which;    /* 0 forward in inference, 1 forward in training, 2 and 3 the backward of these */
     int32_t keeps;    /* it reads or writes the values that live from forward to backward */
     uint32_t request_count, zero_count;
 } clg_mx_pass;
 
-/* A region for given shapes. */
+/* What a region or a single operator does for given shapes. */
 typedef struct clg_mx_region {
     clg_mx_pass *passes; /* newest first */
     int32_t resident;    /* it has residents: a backward asks Python which of their gradients it writes, and how */
@@ -146,6 +143,8 @@ int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_coun
 /* Sets what a region runs with. own: keys of random numbers, then kept values, which Python fills in when asked. */
 void clg_mx_set_region(clg_mx_execution *execution, const clg_mx_region *region, const clg_mx_memory *own);
 void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass);
+/* Adds a copy of a pass of a single operator. */
+int32_t clg_mx_copy_pass(clg_mx_execution *execution, const clg_mx_pass *pass);
 void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
 /* Whether to wait for MXNet's operators before this process forks; returns 0, or the system's error. */
 int32_t clg_mx_watch_forks(int32_t on);

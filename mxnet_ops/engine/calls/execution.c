@@ -1,4 +1,4 @@
-/* An operator at work: MXNet's arrays in, one call of the runtime per problem. */
+/* An operator at work: MXNet's arrays in, a pass that runs on them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,10 +6,8 @@
 #include "failures.h"
 #include "forks.h"
 #include "operator.h"
+#include "pass.h"
 #include "questions.h"
-#include "region.h"
-
-enum { ATTEMPTS = 4 };
 
 /* Frees MXNet's handles, which were made for this call. Arrays that are absent hold nothing: asking for their
  * memory ends the process. */
@@ -32,50 +30,6 @@ static bool take(const clg_mx_execution *execution, int count, void **handles, c
         mx.free_array(handles[i]);
     }
     return whole || clg_mx_fail(execution->call->text, mx.last_failure());
-}
-
-/* Runs a step's plan. Python makes it when it is first needed, so that a net that only predicts never plans a gradient,
- * and again if it was destroyed meanwhile, as plans of many shapes are. */
-static bool run_plan(const clg_mx_step *step, const clg_buffer *buffers) {
-    void **place = (void **)&step->plan; /* the steps are this library's own copy */
-    for (int attempt = 0;; attempt++) {
-        void *plan = __atomic_load_n(place, __ATOMIC_ACQUIRE);
-        clg_status status = CLG_INVALID_HANDLE;
-        if (plan) status = mx.plan_run(plan, buffers, step->argument_count, step->scalars, step->scalar_count);
-        if (!status) return true;
-        if (status != CLG_INVALID_HANDLE || attempt == ATTEMPTS) break;
-        if (!clg_mx_py_plan(step->problem, step->context, &plan)) return false;
-        __atomic_store_n(place, plan, __ATOMIC_RELEASE);
-    }
-    return clg_mx_fail_step(step);
-}
-
-static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given,
-                     const int *requests) {
-    bool wanted = step->always;
-    for (uint32_t i = 0; i < step->argument_count; i++) {
-        const clg_mx_argument *a = &step->arguments[i];
-        uint32_t mode = a->group < 0 ? CLG_SKIP : a->requested ? MODES[requests[a->place] & 3] : CLG_OVERWRITE;
-        wanted = wanted || (a->requested && mode != CLG_SKIP);
-        void *address = mode == CLG_SKIP ? NULL : clg_mx_address(execution, given, a);
-        execution->buffers[i] = (clg_buffer){
-            .size = sizeof(clg_buffer),
-            .kind = CLG_HOST,
-            .dtype = a->dtype,
-            .mode = mode,
-            .handle = address,
-            .bytes = address ? a->bytes : 0};
-    }
-    return !wanted || run_plan(step, execution->buffers);
-}
-
-static bool run_all(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
-    if (execution->region) return clg_mx_run_region(execution, which, given, requests);
-    const clg_mx_step *step = execution->work->steps;
-    for (int i = 0; i < which; i++) step += execution->work->step_counts[i];
-    for (uint32_t i = 0; i < execution->work->step_counts[which]; i++)
-        if (!run_step(execution, step + i, given, requests)) return false;
-    return true;
 }
 
 static bool overlapping(const arrays *given) {
@@ -103,7 +57,7 @@ static bool run_through_copies(clg_mx_execution *execution, int which, arrays *g
         }
         if (outputs[i] && written[i] == ADDED) memcpy(outputs[i], wanted[i], work->out_bytes[i]);
     }
-    good = good && run_all(execution, which, given, written);
+    good = good && clg_mx_run_pass(execution, which, given, written);
     for (int i = 0; i < count; i++) {
         if (good && written[i] && outputs[i]) memcpy(wanted[i], outputs[i], work->out_bytes[i]);
         free(outputs[i]);
@@ -119,7 +73,7 @@ static int run_forward(int count, void **handles, const int *tags, const int *re
     execution->train = train != 0;
     if (execution->work->draws && !clg_mx_py_draw(execution, train)) return 0;
     if (execution->work->in_place || !overlapping(&given))
-        return run_all(execution, execution->train, &given, requests);
+        return clg_mx_run_pass(execution, execution->train, &given, requests);
     return run_through_copies(execution, execution->train, &given, requests);
 }
 
@@ -136,13 +90,7 @@ static int run_backward(int count, void **handles, const int *tags, const int *r
     arrays given = {.addresses = addresses};
     const clg_mx_work *work = execution->work;
     if (!take(execution, count, handles, tags, work->absent, work->unread_gradients, &given)) return 0;
-    if (!run_all(execution, 2 + execution->train, &given, requests)) return 0;
-    for (uint32_t i = 0; i < work->zero_count; i++) {
-        int place = work->zeros[i].place;
-        if (requests[place] == WRITTEN || requests[place] == IN_PLACE)
-            memset(addresses[given.first[CLG_MX_IN_GRAD] + place], 0, work->zeros[i].bytes);
-    }
-    return 1;
+    return clg_mx_run_pass(execution, 2 + execution->train, &given, requests);
 }
 
 static int backward(int count, void **handles, const int *tags, const int *requests, int train,
@@ -201,7 +149,7 @@ int clg_mx_create_operator(const char *where, int count, unsigned **shapes, cons
         found = clg_mx_find_work(call, key, length, device);
         if (!found) return clg_mx_fail(call->text, "got no memory for an operator");
     }
-    clg_mx_execution *execution = clg_mx_make(call, &found->work);
+    clg_mx_execution *execution = clg_mx_make(call, found);
     if (!execution) return clg_mx_fail(call->text, "got no memory for an operator");
     clg_mx_retain(call);
     if (found->work.is_region

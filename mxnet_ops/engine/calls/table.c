@@ -39,6 +39,10 @@ static void free_names(char **names) {
 }
 
 static void free_work(known_work *known) {
+    for (clg_mx_pass *next, *pass = known->region.passes; pass; pass = next) {
+        next = pass->next;
+        free(pass);
+    }
     for (uint32_t i = 0; i < known->block_count; i++) free(known->blocks[i]);
     free(known->blocks);
     free(known->key);
@@ -256,31 +260,19 @@ static void *keep(known_work *known, const void *from, size_t bytes) {
 
 int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device,
                         const clg_mx_work *work) {
-    uint32_t steps = 0;
-    for (int i = 0; i < 4; i++) steps += work->step_counts[i];
     known_work *known = calloc(1, sizeof *known);
     if (!known) return 0;
     known->key = copy(key, key_count * sizeof *key);
     known->key_count = key_count;
     known->device = copy(device, strlen(device) + 1);
-    known->blocks = calloc((size_t)steps * 3 + work->state_count + 4, sizeof *known->blocks);
+    known->blocks = calloc((size_t)work->state_count + 2, sizeof *known->blocks);
     bool whole = known->key && known->device && known->blocks;
     known->work = *work;
-    clg_mx_step *copied = whole ? keep(known, work->steps, steps * sizeof *copied) : NULL;
-    known->work.steps = copied;
-    whole = whole && copied;
-    for (uint32_t i = 0; i < steps && whole; i++) {
-        clg_mx_step *step = &copied[i];
-        step->problem = keep(known, step->problem, strlen(step->problem) + 1);
-        step->arguments = keep(known, step->arguments, step->argument_count * sizeof *step->arguments);
-        step->scalars = keep(known, step->scalars, step->scalar_count * sizeof *step->scalars);
-        whole = step->problem && step->arguments && step->scalars;
-    }
     clg_mx_state *state = whole ? keep(known, work->state, work->state_count * sizeof *state) : NULL;
     known->work.state = state;
     for (uint32_t i = 0; i < work->state_count && state; i++)
-        whole = whole && (state[i].content = keep(known, state[i].content, state[i].bytes));
-    whole = whole && state && (known->work.zeros = keep(known, work->zeros, work->zero_count * sizeof *work->zeros));
+        if (state[i].content) whole = whole && (state[i].content = keep(known, state[i].content, state[i].bytes));
+    whole = whole && state;
     whole = whole && (known->work.out_bytes = keep(known, work->out_bytes, work->out_count * sizeof *work->out_bytes));
     if (!whole) {
         free_work(known);

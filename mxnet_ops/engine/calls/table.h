@@ -24,7 +24,8 @@ typedef struct known_work {
     int32_t *key;
     char *device;
     clg_mx_work work;
-    void **blocks; /* what the work points to */
+    clg_mx_region region; /* the passes of a single operator */
+    void **blocks;        /* what the work points to */
     uint32_t block_count;
     bool stale; /* made before a fork */
 } known_work;

@@ -82,7 +82,7 @@ static int free_array(void *handle) {
 
 static const char *words(void) { return "a failure of the test's own"; }
 
-static double asked; /* of a region at work: a number for the direction and the write requests */
+static double asked; /* a number for the direction and the write requests */
 
 static double number_of(bool back, const int32_t *modes, uint32_t count) {
     double number = back;
@@ -95,10 +95,8 @@ static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t co
                            uint32_t scalar_count) {
     uint8_t sum = 0;
     expect(plan == (clg_plan)0x10 || plan == (clg_plan)0x20, "the plan that Python gave");
-    if (plan == (clg_plan)0x20) expect(scalar_count == 1 && scalars[0] == asked, "the pass for the write requests");
+    expect(scalar_count == 1 && scalars[0] == asked, "the pass for the write requests");
     if (plan == (clg_plan)0x10 && fails()) return CLG_INVALID_HANDLE; /* it was destroyed: Python is asked again */
-    if (plan == (clg_plan)0x10)
-        for (uint32_t i = 0; i < scalar_count; i++) expect(scalars[i] == 0.5 + i, "Python's scalars");
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *memory = buffers[i].handle;
         expect(buffers[i].size == sizeof(clg_buffer) && (buffers[i].mode == CLG_SKIP) == !memory,
@@ -204,47 +202,24 @@ int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char
     (void)op_type;
     if (fails() || strncmp(where, "cpu", 3)) return 0;
     facts f = facts_of(count, attributes);
-    enum { STEPS = 6 };
-    static const double SCALARS[] = {0.5, 1.5, 2.5};
-    clg_mx_step steps[STEPS];
-    clg_mx_argument arguments[STEPS][MOST];
-    uint32_t counts[4] = {f.seed % 2 + 1, 1, f.seed / 2 % 3, 1}, made = 0;
-    for (uint32_t which = 0; which < 4; which++)
-        for (uint32_t i = 0; i < counts[which]; i++, made++) {
-            uint32_t h = f.seed / (made + 1);
-            bool back = which >= 2;
-            arguments[made][0] = fill(&f, key, CLG_MX_IN, h, false);
-            arguments[made][1] = back && f.reads_gradients ? fill(&f, key, CLG_MX_OUT_GRAD, h, false)
-                                                           : fill(&f, key, CLG_MX_AUX, h, false);
-            arguments[made][2] =
-                back && f.reads_outputs ? fill(&f, key, CLG_MX_OUT, h, false) : fill(&f, key, CLG_MX_STATE, h, false);
-            arguments[made][3] = fill(&f, key, back ? CLG_MX_IN_GRAD : CLG_MX_OUT, h, true);
-            steps[made] = (clg_mx_step){
-                h % 3 ? NULL : (void *)0x10, "problem", arguments[made], SCALARS, MOST, h % 4, h % 8 == 0 && !back, 0};
-        }
     uint8_t content[16 * STATES];
     memset(content, 7, sizeof content);
     clg_mx_state states[STATES];
     for (uint32_t i = 0; i < f.states; i++)
         states[i] = (clg_mx_state){content, bytes_of(&f, key, CLG_MX_STATE, (int)i)};
-    clg_mx_zero zero = {f.arguments - 1, 0, bytes_of(&f, key, CLG_MX_IN, f.arguments - 1)};
+    if (f.states > 1) states[1].content = NULL;
     uint64_t outputs[3];
     for (int i = 0; i < f.outputs; i++) outputs[i] = bytes_of(&f, key, CLG_MX_OUT, i);
     clg_mx_work work = {
-        steps,
-        {counts[0], counts[1], counts[2], counts[3]},
         states,
-        &zero,
         outputs,
         f.states,
-        f.seed % 2,
         (uint32_t)f.outputs,
         f.in_place,
         f.draws,
         (f.reads_outputs ? 0 : 1 << CLG_MX_OUT) | (f.reads_gradients ? 0 : 1 << CLG_MX_OUT_GRAD)};
     if (f.region) {
-        memset(work.step_counts, 0, sizeof work.step_counts);
-        work.state_count = work.zero_count = 0;
+        work.state_count = 0;
         work.is_region = 1;
         work.number = remember_region(&f, key, key_count);
     }
@@ -252,12 +227,6 @@ int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char
 }
 
 int clg_mx_py_before_fork(void) { return 1; }
-
-int clg_mx_py_plan(const char *problem, int context, void **plan) {
-    expect(!strcmp(problem, "problem") && !context, "a step's problem and context");
-    *plan = (void *)0x10;
-    return !fails();
-}
 
 static long streams;
 
@@ -319,34 +288,30 @@ int clg_mx_py_end_backward(clg_mx_execution *execution, int good) {
     return !fails();
 }
 
-/* modes: of the outputs or gradients, then the pattern of the residents. */
-int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t mode_count) {
-    region_at_work *r = *find_region(execution);
-    uint32_t count = mode_count - 1;
-    const facts *f = &r->known->facts;
-    const int32_t *key = r->known->key;
+/* Arguments of a pass: a region has a constant besides, and a copy of its first input when it trains. The last input
+ * has no gradient. modes: of the outputs or gradients, then the pattern of the residents. */
+static clg_mx_pass *new_pass(const facts *f, const int32_t *key, int which, const int32_t *modes, uint32_t count,
+                             bool resident) {
     bool back = which >= 2;
-    if (fails()) return 0;
-    for (const clg_mx_pass *p = r->known->region.passes; p; p = p->next)
-        expect(p->which != which || p->request_count != count || memcmp(p->requests, modes, mode_count * sizeof *modes),
-               "that nobody asks for a pass twice");
     clg_mx_pass *pass = __real_calloc(1, sizeof *pass);
     clg_mx_argument *arguments = __real_calloc(count + 4, sizeof *arguments);
     int32_t *requests = __real_calloc(count + 1, sizeof *requests);
     clg_mx_memory *fixed = __real_calloc(1, sizeof *fixed);
     clg_mx_zero *zeros = __real_calloc(1, sizeof *zeros);
     double *scalars = __real_calloc(1, sizeof *scalars);
-    int32_t *copies = which % 2 ? __real_calloc(count + 4, sizeof *copies) : NULL;
-    expect(
-        scalars && pass && (copies || which % 2 == 0) && arguments && requests && fixed && zeros, "memory for a pass");
-    memcpy(requests, modes, mode_count * sizeof *modes);
+    int32_t *copies = f->region && which % 2 ? __real_calloc(count + 4, sizeof *copies) : NULL;
+    expect(scalars && pass && arguments && requests && fixed && zeros, "memory for a pass");
+    memcpy(requests, modes, (count + 1) * sizeof *modes);
     *scalars = number_of(back, modes, count);
-    if (back && r->known->region.resident) *scalars = 4 * *scalars + modes[count];
+    if (back && resident) *scalars = 4 * *scalars + modes[count];
     *fixed = (clg_mx_memory){constant, CLG_HOST, 0};
-    uint32_t n = 0, zero = back ? count - 1 : count; /* the last input has no gradient */
+    uint32_t n = 0, zero = back ? count - 1 : count;
+    int kept = f->region ? KEPT : (int)f->states - 1;
+    uint64_t kept_bytes = f->region ? KEPT_BYTES : bytes_of(f, key, CLG_MX_STATE, kept);
     arguments[n++] = fill(f, key, back && f->reads_gradients ? CLG_MX_OUT_GRAD : CLG_MX_IN, f->seed, false);
-    arguments[n++] = (clg_mx_argument){CLG_MX_FIXED, 0, 0, CLG_FLOAT32, sizeof constant};
-    if (which % 2) arguments[n++] = (clg_mx_argument){CLG_MX_STATE, KEPT, 0, CLG_FLOAT32, KEPT_BYTES};
+    arguments[n++] = f->region ? (clg_mx_argument){CLG_MX_FIXED, 0, 0, CLG_FLOAT32, sizeof constant}
+                               : (clg_mx_argument){-1, 0, 1, CLG_FLOAT32, 8};
+    if (which % 2) arguments[n++] = (clg_mx_argument){CLG_MX_STATE, kept, 0, CLG_FLOAT32, kept_bytes};
     arguments[n++] = (clg_mx_argument){CLG_MX_STATE, KEY, 0, CLG_FLOAT32, 16};
     uint32_t inputs = n;
     for (uint32_t i = 0; i < count; i++)
@@ -354,12 +319,41 @@ int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *m
             arguments[n++] = fill(f, key, back ? CLG_MX_IN_GRAD : CLG_MX_OUT, i, true);
     *zeros = (clg_mx_zero){(int32_t)zero, 0, back ? bytes_of(f, key, CLG_MX_IN, (int)zero) : 0};
     for (uint32_t i = 0; copies && i < n; i++) copies[i] = i ? -1 : COPY;
-    bool runs = n > inputs;
+    void *plan = f->region ? (void *)0x20 : (void *)0x10;
     *pass = (clg_mx_pass){
-        NULL,  requests,  fixed, zeros, copies, {runs ? (void *)0x20 : NULL, "region", arguments, scalars, n, 1, 0, 0},
+        NULL,  requests,  fixed, zeros, copies, {n > inputs ? plan : NULL, "problem", arguments, scalars, n, 1},
         which, which % 2, count, back};
-    clg_mx_add_pass(&r->known->region, pass);
+    return pass;
+}
+
+int clg_mx_py_make_region_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t mode_count) {
+    region_at_work *r = *find_region(execution);
+    uint32_t count = mode_count - 1;
+    if (fails()) return 0;
+    for (const clg_mx_pass *p = r->known->region.passes; p; p = p->next)
+        expect(p->which != which || p->request_count != count || memcmp(p->requests, modes, mode_count * sizeof *modes),
+               "that nobody asks for a pass twice");
+    clg_mx_add_pass(
+        &r->known->region, new_pass(&r->known->facts, r->known->key, which, modes, count, r->known->region.resident));
     return 1;
+}
+
+int clg_mx_py_make_pass(clg_mx_execution *execution, int64_t context, const char *op_type, int attribute_count,
+                        const char **attributes, const int32_t *key, uint32_t key_count, int which,
+                        const int32_t *modes, uint32_t mode_count) {
+    (void)key_count;
+    expect(!strcmp(op_type, "ocl") && !context, "the operator and its context");
+    if (fails()) return 0;
+    facts f = facts_of(attribute_count, attributes);
+    clg_mx_pass *made = new_pass(&f, key, which, modes, mode_count - 1, false);
+    int good = clg_mx_copy_pass(execution, made);
+    free((void *)made->requests);
+    free((void *)made->fixed);
+    free((void *)made->zeros);
+    free((void *)made->step.arguments);
+    free((void *)made->step.scalars);
+    free(made);
+    return good;
 }
 
 int clg_mx_py_keep(clg_mx_execution *execution) {

@@ -1,0 +1,164 @@
+"""Passes of operators and regions in the form in which C runs them: a plan, and which memory fills which argument."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clgraft import core
+from clgraft.core import abi
+from clgraft.core.graph import Call, single_call
+from clgraft.core.graph.structure import SKIPPED
+from clgraft.core.runtime.plan import ACCUMULATE, DTYPE_CODES, SKIP
+from clgraft.mxnet_ops.engine.calls import ffi, lib
+from clgraft.mxnet_ops.engine.lowering import KEPT, LoweredPass, Lowering
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, STATE
+
+TRAINING = (1, 3)  # forward and backward, as C counts passes
+TOKEN_BYTES = 4
+
+
+class Copy:
+    """Memory of the device that holds an input as the last forward sent it (``clg_array``)."""
+
+    def __init__(self, context: core.Context, nbytes: int) -> None:
+        self._lifetime = context.lifetime
+        out = context.ffi.new("clg_array *")
+        status = context.lib.clg_array_create(context.handle, nbytes, out)
+        if status:
+            raise core.ExecutionError(context.ffi.string(context.lib.clg_last_error()).decode(), status)
+        self.address = int(context.ffi.cast("uintptr_t", out[0]))
+        weakref.finalize(self, context.lib.clg_array_destroy, out[0]).atexit = False
+
+
+def memory_of(array: Any) -> tuple[Any, int, int]:
+    """Return a NumPy or device array, or a copy, as a ``clg_mx_memory``; it must stay as long as C knows it."""
+    if isinstance(array, Copy):
+        return ffi.cast("void *", array.address), abi.lib.CLG_ARRAY, 0
+    if isinstance(array, np.ndarray):
+        return ffi.cast("void *", array.ctypes.data), abi.lib.CLG_HOST, 0
+    return ffi.cast("void *", array.base_data.int_ptr), abi.lib.CLG_DEVICE, 0
+
+
+def copy_of(place: int) -> str:
+    """Return the name of the copy that a training forward leaves of an input for its backward."""
+    return f"copy{place}"
+
+
+@dataclass
+class _Filled:
+    """Arguments of a plan for C: see ``clg_mx_argument``, ``clg_mx_pass``."""
+
+    arguments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    fixed: list[tuple[Any, int, int]] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+    keeps: bool = False
+
+
+class Pass:
+    """A pass of a single operator, planned for each set of write requests that it meets.
+
+    Parameters
+    ----------
+    lowered : LoweredPass
+    lowering : Lowering
+        What it is a pass of.
+    context : Context
+    """
+
+    def __init__(self, lowered: LoweredPass, lowering: Lowering, context: core.Context) -> None:
+        self.lowered, self.lowering, self.context = lowered, lowering, context
+
+    def call(self, wanted: Collection[str], added: Collection[str]) -> Call:
+        """Return the call that writes these outputs of the graph and adds to some of them."""
+        return single_call(self.context, self.lowered.graph, wanted, added)
+
+    def mode(self, name: str, modes: Sequence[int], pattern: Mapping[str, int]) -> int:
+        """Return the write mode of an output."""
+        return modes[self.lowered.bound[name][1]]
+
+    def fixed(self, name: str, mode: Mapping[str, int]) -> tuple[Any, int] | None:
+        """Return the array, and the request, of a value in memory that no array of MXNet's has; None for others."""
+        return None
+
+    def bind(
+        self, which: int, modes: Sequence[int], places: Mapping[str, int], pattern: Mapping[str, int]
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return the ``clg_mx_pass`` for a set of write requests, and what owns the memory that it points to.
+
+        Parameters
+        ----------
+        which : int
+            As C counts them: forward not training, forward training, then backward likewise.
+        modes : sequence of int
+            Write modes of the outputs, or of the inputs' gradients; then the number of the pattern.
+        places : mapping of str to int
+            Where the operator at work has its own arrays, copies of inputs among them.
+        pattern : mapping of str to int
+            Write modes of the gradients of residents, by the residents' names.
+        """
+        graph, bound = self.lowered.graph, self.lowered.bound
+        mode = {n: self.mode(n, modes, pattern) for n in graph.outputs if bound[n][0] in (OUT, IN_GRAD)}
+        wanted = [name for name in graph.outputs if mode.get(name) != SKIP]
+        call = None
+        if wanted or graph.states:
+            call = self.call(wanted, [name for name in wanted if mode.get(name) == ACCUMULATE])
+        filled = self._filled(which, call, mode, places)
+        taken = self.lowering.taken
+        zeros = [(place, 0, self.lowering.nbytes(place)) for place in self.lowered.zeros if place < taken]
+        if which >= 2:
+            zeros += [(taken + number, 0, TOKEN_BYTES) for number in range(self.lowering.tokens)]
+        scalars = [float(number) for number in call.scalars] if call else []
+        blocks = {
+            "requests": ffi.new("int32_t[]", list(modes)),
+            "fixed": ffi.new("clg_mx_memory[]", filled.fixed),
+            "copies": ffi.new("int32_t[]", filled.copies) if max(filled.copies, default=-1) >= 0 else ffi.NULL,
+            "zeros": ffi.new("clg_mx_zero[]", zeros),
+        }
+        step = {
+            "problem": ffi.new("char[]", str(call.plan.problem if call else "").encode()),
+            "arguments": ffi.new("clg_mx_argument[]", filled.arguments),
+            "scalars": ffi.new("double[]", scalars),
+        }
+        counts = {
+            "plan": ffi.cast("void *", call.plan.address if call else 0),
+            "argument_count": len(filled.arguments),
+            "scalar_count": len(scalars),
+        }
+        made = ffi.new(
+            "clg_mx_pass *",
+            {
+                **blocks,
+                "step": {**step, **counts},
+                "which": which,
+                "keeps": filled.keeps,
+                "request_count": len(modes) - 1,
+                "zero_count": len(zeros),
+            },
+        )
+        return made, (call, *blocks.values(), *step.values())
+
+    def _filled(self, which: int, call: Call | None, mode: Mapping[str, int], places: Mapping[str, int]) -> _Filled:
+        """Return which memory fills which argument of a call."""
+        filled, bound = _Filled(), self.lowered.bound
+        for argument, name in zip(call.arguments, call.names) if call else ():
+            group, place, copy, requested = -1, 0, -1, int(name in mode)
+            constant = call.constants.get(name) if call else None
+            fixed = self.fixed(name, mode) if constant is None else (constant, 0)
+            if fixed is not None:
+                group, place, requested = lib.CLG_MX_FIXED, len(filled.fixed), fixed[1]
+                filled.fixed.append(memory_of(fixed[0]))
+            elif name != SKIPPED:
+                group, place = bound[name]
+                if group == IN and which in TRAINING:
+                    copy = places.get(copy_of(place), -1)
+                filled.keeps = filled.keeps or group == KEPT or copy >= 0
+                if group in (STATE, KEPT):
+                    group, place = STATE, places[name]
+            filled.arguments.append((group, place, requested, DTYPE_CODES[argument.dtype], argument.nbytes))
+            filled.copies.append(copy)
+        return filled
