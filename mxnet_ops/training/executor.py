@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _LIB, check_call
 
 from clgraft import core
 from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.engine.residents import HALF, Home, Resident
 from clgraft.mxnet_ops.frozen.inference import FrozenExecutor
-from clgraft.mxnet_ops.training.resident_graph import read_by_regions, with_residents
+from clgraft.mxnet_ops.training.resident_graph import STILL, read_by_regions, with_residents
 
 MOST_SHAPES = 4  # of an executor: others that it was reshaped to and that stay bound
 
@@ -42,7 +43,7 @@ class Stay:
         self.home, self.left = Home(core.context(), executor._ctx), ""
         self.residents: dict[str, Resident] = {}
         found = {name: arrays[name] for name in names if name in readable}
-        half = any(array.dtype == HALF for array in arrays.values())
+        half = any(np.dtype(array.dtype).name == HALF for array in arrays.values())
         self._requests = {name: requests[name] for name in executor.arg_dict}
         for name, array in found.items():
             resident = self.residents[name] = Resident(array, self.home)
@@ -50,7 +51,8 @@ class Stay:
             gradient = executor.grad_dict.get(name)
             if gradient is not None:
                 resident.gradient, resident.request = Resident(gradient, self.home), self._requests[name]
-        made, self._owned, self._tokens = with_residents(graph, self.residents, half)
+        learned = [name for name, array in executor.grad_dict.items() if array is not None]
+        made, self._owned, self._tokens = with_residents(graph, self.residents, half, learned=learned)
         used = {id(resident) for one in self._owned for resident in one.arrays.values()}
         for name, resident in list(self.residents.items()):
             if id(resident) not in used:
@@ -63,9 +65,7 @@ class Stay:
         arrays = {**executor.arg_dict, **self._tokens}
         arguments = {name: arrays[name] for name in self.symbol.list_arguments()}
         gradients = {name: array for name, array in executor.grad_dict.items() if array is not None}
-        learned = any(resident.request != "null" for resident in self.residents.values())
-        if learned or gradients:
-            gradients.update({name: token.grad for name, token in self._tokens.items()})
+        gradients.update({name: token.grad for name, token in self._tokens.items() if not name.endswith(STILL)})
         gradients = {name: array for name, array in gradients.items() if name in arguments}
         requests = {name: self._requests.get(name, "write") if name in gradients else "null" for name in arguments}
         states = {name: executor.aux_dict[name] for name in self.symbol.list_auxiliary_states()}

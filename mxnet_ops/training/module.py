@@ -82,6 +82,8 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
         if self._exec_group is not before:
             shared = kwargs.get("shared_module") or (args[5] if len(args) > 5 else None)
             self._arrange("it shares its arrays with another module" if shared else "")
+            if self.optimizer_initialized:
+                self._take_optimizer()
 
     def init_optimizer(
         self,

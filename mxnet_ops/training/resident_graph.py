@@ -11,7 +11,7 @@ from clgraft.mxnet_ops.guards.guard import MARK
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents
 
-TOKEN = "clgraft_token"
+TOKEN, STILL = "clgraft_token", "_still"
 
 
 def _region_of(node: Mapping[str, Any]) -> RegionOperator | None:
@@ -45,7 +45,11 @@ def _type_of(region: RegionOperator, own: Mapping[str, Resident], half: bool) ->
 
 
 def with_residents(
-    graph: Mapping[str, Any], residents: Mapping[str, Resident], half: bool, plain: Collection[str] = ()
+    graph: Mapping[str, Any],
+    residents: Mapping[str, Resident],
+    half: bool,
+    plain: Collection[str] = (),
+    learned: Collection[str] | None = None,
 ) -> tuple[dict[str, Any], list[Residents], dict[str, Any]]:
     """Return a copy of a symbol's JSON graph whose regions have residents.
 
@@ -58,6 +62,9 @@ def with_residents(
         Whether any array is float16. Then a region has residents if one of them shows the type of its data.
     plain : collection of str
         Variables whose arrays are known to have MXNet's plain layout when the graph runs: they need no guards.
+    learned : collection of str, optional
+        Variables with gradients. A region that none of them leads to has no backward: its tokens, whose names end with
+        `STILL`, have no gradient. By default all may have one.
 
     Returns
     -------
@@ -69,7 +76,10 @@ def with_residents(
     found_tokens: dict[str, Any] = {}
     nodes: list[dict[str, Any]] = []
     changed: dict[int, tuple[dict[str, str], list[Any], list[str]]] = {}
+    led_to: set[int] = set()
     for number, node in enumerate(old):
+        if learned is None or node["name"] in learned or any(entry[0] in led_to for entry in node["inputs"]):
+            led_to.add(number)
         region = _region_of(node)
         if region is None:
             continue
@@ -85,7 +95,8 @@ def with_residents(
         homes = dict.fromkeys(resident.home for resident in own.values())
         having = Residents(own, homes)
         made.append(having)
-        takes = {f"{TOKEN}{home.number}_{dtype}": home.token(dtype) for home in homes}
+        ending = dtype if number in led_to else dtype + STILL
+        takes = {f"{TOKEN}{home.number}_{ending}": home.token(dtype) for home in homes}
         found_tokens.update(takes)
         attributes = {key: value for key, value in node["attrs"].items() if key != "frozen"}
         inputs = zip(names, node["inputs"])

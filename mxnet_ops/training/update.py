@@ -211,7 +211,7 @@ def compile_update(
         arrays.update({histories[name].name: one.device for name, one in zip(optimizer.histories, item.states)})
         if item.master is not None:
             rounded.append(build.cast(weight, item.weight.dtype).name)
-            arrays[rounded[-1]] = item.weight.device
+            arrays[rounded[-1]] = item.weight.device.reshape(-1)
     compiled = context.compile(builder.graph(*rounded))
     plan, constants = compiled.prepared(rounded)
     bound = plan.bind_arrays({**arrays, **constants})
