@@ -93,8 +93,8 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
         force_init: bool = False,
     ) -> None:
         """Make the optimizer; as MXNet's method of this name."""
-        if isinstance(optimizer, str) and f"ocl_{optimizer}" in mx.optimizer.Optimizer.opt_registry:
-            optimizer = f"ocl_{optimizer}"
+        if isinstance(optimizer, str) and f"ocl_{optimizer.lower()}" in mx.optimizer.Optimizer.opt_registry:
+            optimizer = f"ocl_{optimizer.lower()}"
         before = self._updater
         super().init_optimizer(kvstore, optimizer, optimizer_params, force_init)
         if self._updater is not before or self._updater is None:

@@ -759,7 +759,7 @@ def test_a_module_on_a_processor_and_one_that_works_already(context, staged, rng
     if context.device.host_access != "staged":
         monkeypatch.undo()
         module = ops.resident(mx.mod.Module(swapped()))
-        prepared((plain, module), batches, force_rebind=True)
+        prepared((mx.mod.Module(symbol()), module), batches)
         assert set(module.host.values()) == {"the device uses the host's memory"}
         assert type(module._optimizer) is ops.OclSGD
 
