@@ -85,6 +85,8 @@ class ResidentExecutor(mx.executor.Executor):  # type: ignore[misc]
     Other executors that share its memory, and monitors, do: they read arrays of the host.
     """
 
+    outputs: Any
+
     @classmethod
     def made(cls, executor: Any, stay: Stay) -> Any:
         """Return an executor of MXNet as one of these."""

@@ -62,6 +62,7 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
 
     _stay: Stay | None
     _reason: str
+    _updater: Any
 
     @property
     def host(self) -> dict[str, str]:
@@ -153,6 +154,6 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
 
 
 @cache
-def _class_of(kind: type) -> type:
+def _class_of(kind: Any) -> type:
     """Return the class of modules that was another one's."""
     return type(kind.__name__, (ResidentModule, kind), {}) if kind is not mx.mod.Module else ResidentModule
