@@ -1,10 +1,11 @@
 """Times training steps of models of MXNet's zoo: Gluon's trainer, clgraft's, and the core's trainer without MXNet.
 
-    python benchmarks/mxnet_trainer.py resnet50_v1 resnet18_v1 --batch 32 --device gpu --precision float16
+    python benchmarks/mxnet_trainer.py resnet50_v1 resnet18_v1 --batch 32 --device gpu --precision float16 --module
 
 All run the same net in regions with SGD and momentum: `gluon.Trainer` with ``ocl_sgd``; `clgraft.mxnet_ops.Trainer`,
-with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update. Times
-are medians of the wall clock and of the processors, with what a step sends to the device and brings back.
+with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update; with
+`--module` also a `Module` with ``ocl_sgd``, and one that `clgraft.mxnet_ops.resident` was called for. Times are medians
+of the wall clock and of the processors, with what a step sends to the device and brings back.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--precision", choices=("float16", "bfloat16"), help="time clgraft's trainer with it too")
+    parser.add_argument("--module", action="store_true", help="time modules too")
     return parser.parse_args()
 
 
@@ -62,6 +64,31 @@ def gluon_step(name: str, options: argparse.Namespace, trainer: str, precision: 
         mx.nd.waitall()
 
     return net, step
+
+
+def module_step(name: str, options: argparse.Namespace, resident: bool) -> Callable:
+    """Return a step that trains a module with regions."""
+    import mxnet as mx
+
+    import clgraft.mxnet_ops as ops
+
+    net = mx.gluon.model_zoo.vision.get_model(name, prefix="net_")
+    symbol = mx.sym.SoftmaxOutput(net(mx.sym.var("data")), name="softmax")
+    module = mx.mod.Module(ops.swap_symbol(symbol, regions=True)[0])
+    images, labels = map(mx.nd.array, data(options))
+    module.bind([("data", images.shape)], [("softmax_label", labels.shape)])
+    module.init_params(mx.init.Xavier(magnitude=2))
+    module.init_optimizer(optimizer="ocl_sgd", optimizer_params=dict(SETTINGS))
+    if resident:
+        ops.resident(module)
+    batch = mx.io.DataBatch([images], [labels])
+
+    def step() -> None:
+        module.forward_backward(batch)
+        module.update()
+        mx.nd.waitall()
+
+    return step
 
 
 def data(options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
@@ -119,6 +146,8 @@ def main() -> None:
             net, step = gluon_step(name, options, trainer, precision)
             show(f"{name}, {trainer}'s trainer, {precision or 'float32'}", step, options.runs)
         show(f"{name}, the core's trainer, float32", core_step(net, options), options.runs)
+        for resident in (False, True) if options.module else ():
+            show(f"{name}, {'resident ' * resident}module", module_step(name, options, resident), options.runs)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
 from clgraft.mxnet_ops.swap.table import Node
 from clgraft.mxnet_ops.training import cached as _cached
+from clgraft.mxnet_ops.training.module import resident
 from clgraft.mxnet_ops.training.trainer import Trainer
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "guard_symbol",
     "numpy_compat",
     "refresh",
+    "resident",
     "swap_block",
     "swap_symbol",
 ]

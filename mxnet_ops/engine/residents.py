@@ -24,7 +24,7 @@ from clgraft.core.model.memory import Memory
 from clgraft.mxnet_ops.engine.errors import OperatorError
 
 AVAILABLE = NDArrayBase.__module__ == "mxnet._ctypes.ndarray"  # a build with Cython reads handles without Python
-DTYPE = "float32"
+DTYPE, HALF = "float32", "float16"
 HOST, BOTH, DEVICE = "host", "both", "device"  # where the true elements are
 
 _handle: Any = NDArrayBase.handle  # type: ignore[attr-defined]  # of the slot
@@ -37,7 +37,8 @@ class Home:
     """Memory of a device for resident arrays, and the order of what reads and writes them there.
 
     MXNet's engine orders operators by their arrays, and residents are none of a region's. So each region that has some
-    takes a token as an input: who waits for that and its gradient waits for all of them.
+    takes a token as an input: who waits for that and its gradient waits for all of them. There is one for each type of
+    regions' data, with one element and a gradient.
 
     Parameters
     ----------
@@ -47,8 +48,6 @@ class Home:
 
     Attributes
     ----------
-    token : NDArray
-        One element, with a gradient.
     lock : threading.Lock
         Held while a backward writes.
     backwards : int
@@ -59,15 +58,22 @@ class Home:
 
     def __init__(self, context: Any, place: mx.Context) -> None:
         self.context, self.memory, self.number = context, Memory(context), next(_numbers)
-        with mx.autograd.pause():
-            self.token = mx.nd.zeros((1,), ctx=place, dtype=DTYPE)
-            self.token.attach_grad()
-        self._gradient = self.token.grad
+        self._place = place
         self.lock = threading.Lock()
         self.backwards, self.discards = 0, False
+        self._tokens: dict[str, tuple[NDArray, NDArray]] = {}  # with their gradients
         self._queued = self._backward_queued = self._ended = False
         self._recorded: dict[int, Resident] = {}
         _homes.add(self)
+
+    def token(self, dtype: str) -> NDArray:
+        """Return the token of regions whose data have a type."""
+        if dtype not in self._tokens:
+            with mx.autograd.pause():
+                made = mx.nd.zeros((1,), ctx=self._place, dtype=dtype)
+                made.attach_grad()
+            self._tokens[dtype] = made, made.grad
+        return self._tokens[dtype][0]
 
     def start(self, residents: Iterable[Resident], recorded: bool) -> None:
         """Send what a forward of regions is going to read; with `recorded`, its backward reads it too."""
@@ -89,11 +95,17 @@ class Home:
     def settle(self) -> None:
         """Wait for the regions that were called."""
         if self._queued:
-            with mx.autograd.pause():
-                mx.nd._internal._mul_scalar(self.token, scalar=1.0, out=self.token)
-            self.token.wait_to_read()
-            self._gradient.wait_to_read()
+            for token, gradient in self._tokens.values():
+                with mx.autograd.pause():
+                    mx.nd._internal._mul_scalar(token, scalar=1.0, out=token)
+                token.wait_to_read()
+                gradient.wait_to_read()
             self._queued = self._backward_queued = False
+
+    def forget(self) -> None:
+        """Have no resident wait for a backward."""
+        self.settle()
+        self._recorded = {}
 
     def waits_for_backward(self, resident: Resident) -> bool:
         """Return whether a recorded forward has read a resident, and its backward is still to come."""
@@ -136,6 +148,9 @@ class Resident:
     ----------
     array : NDArray
         Another view of the memory on the host, which brings nothing.
+    dtype : str
+    taped : bool
+        Whether autograd may record what others read of it.
     device : array
         As of `core.model.memory.Memory`.
     place : str
@@ -156,8 +171,9 @@ class Resident:
     def __init__(self, array: NDArray, home: Home, negative: bool = False, device: Any = None) -> None:
         self.array = array.detach()
         self.shape: tuple[int, ...] = tuple(array.shape)
-        self.home, self.negative = home, negative
-        self.device = home.memory.zeros(self.shape, DTYPE) if device is None else device
+        self.dtype: str = np.dtype(array.dtype).name
+        self.home, self.negative, self.taped = home, negative, True
+        self.device = home.memory.zeros(self.shape, self.dtype) if device is None else device
         self.place, self.left, self.request = HOST, "", "null"
         self.gradient: Resident | None = None
         self.parameter: Callable[[], Any] = _nobody
@@ -187,15 +203,15 @@ class Resident:
 
     def check_out(self) -> None:
         """Have the true elements on the host, where MXNet is going to read or write them."""
-        if self.request != "null" and mx.autograd.is_recording():
+        if self.taped and self.request != "null" and mx.autograd.is_recording():
             self.leave("an operator outside of regions reads it under autograd.record")
         else:
-            self._bring()
+            self.bring()
 
     def written(self, zero: bool, all_of_it: bool) -> None:
         """Say that a backward has written a gradient; one that is zero has been left as it was."""
         if zero and all_of_it and not self._zero:
-            self.home.memory.change(self.device, np.zeros(self.shape, DTYPE))
+            self.home.memory.change(self.device, np.zeros(self.shape, self.dtype))
         self._zero = zero and (all_of_it or self._zero)
         self.place = DEVICE
 
@@ -216,10 +232,11 @@ class Resident:
         self.left = reason
         for one in (self, self.gradient):
             if one is not None:
-                one._bring()
+                one.bring()
                 _known.pop(one._identity, None)
 
-    def _bring(self) -> None:
+    def bring(self) -> None:
+        """Have the true elements on the host."""
         self.home.settle()
         if self.place == DEVICE:
             elements = np.ascontiguousarray(self.home.memory.elements(self.device))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
@@ -217,7 +217,7 @@ def _bound(context: mx.Context, groups: Any, arrays: Mapping[str, mx.nd.NDArray]
     return symbol.bind(context, arguments, grad_req="null", aux_states=states, group2ctx=groups)
 
 
-class _Executor:
+class FrozenExecutor:
     """Infers in the place of an executor: an executor of the copy, with the same arrays."""
 
     def __init__(self, executor: mx.executor.Executor) -> None:
@@ -225,6 +225,10 @@ class _Executor:
         self._arrays = {} if frozen is None else {**executor.arg_dict, **executor.aux_dict}
         make = functools.partial(_bound, executor._ctx, executor._group2ctx, self._arrays)
         self._readings = None if frozen is None else Readings(frozen, make)
+
+    def reads(self, names: Iterable[str]) -> bool:
+        """Return whether it infers with all of these parameters as constants."""
+        return self._readings is not None and set(names) <= set(self._readings.frozen.names)
 
     def forward(self, executor: mx.executor.Executor, train: bool, given: Mapping[str, Any]) -> bool:
         """Compute the outputs of an executor; return False if it has to do it itself."""
@@ -253,7 +257,7 @@ def _executor_forward(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def forward(self: mx.executor.Executor, is_train: bool = False, **kwargs: Any) -> Any:
         if "_clgraft_frozen" not in self.__dict__:
-            self._clgraft_frozen = _Executor(self)
+            self._clgraft_frozen = FrozenExecutor(self)
         return (
             self.outputs if self._clgraft_frozen.forward(self, is_train, kwargs) else original(self, is_train, **kwargs)
         )

@@ -24,7 +24,7 @@ from clgraft.mxnet_ops.engine.registration import STARTS
 from clgraft.mxnet_ops.regions.constants import constants_of
 from clgraft.mxnet_ops.regions.lowering import RegionLowering
 from clgraft.mxnet_ops.regions.passes import RegionPass
-from clgraft.mxnet_ops.regions.region import RegionOperator
+from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents, residents_of
 
 ALIGNMENT = 128  # bytes
@@ -237,6 +237,7 @@ def start(context: core.Context, region: RegionOperator, shapes: tuple[Shape, ..
     key: tuple[Any, ...] = (context, shapes, dtype, switches, mixed)
     if region.resident is not None:
         residents = residents_of(region.resident)
+        dtype = _with_singles(region, dtype, residents)
         own = residents.program(
             key, lambda: RegionProgram(context, region, shapes, dtype, mixed=mixed, residents=residents)
         )
@@ -251,6 +252,23 @@ def start(context: core.Context, region: RegionOperator, shapes: tuple[Shape, ..
         dtype = MIXED  # C is not shown parameters that are constants
     arrays, key = constants.on(context), (context, shapes, dtype, switches, mixed)
     return Execution(constants.program(key, lambda: RegionProgram(context, region, shapes, dtype, arrays, mixed)))
+
+
+def _with_singles(region: RegionOperator, dtype: str, residents: Residents) -> str:
+    """Return the type of a region, of which C has seen what is no resident."""
+    if dtype not in ("float16", MIXED):
+        return dtype
+    entries, states = region.singles
+    singles = {name for place, name in enumerate(region.names) if (OUTSIDE, place) in entries}
+    singles |= {name for place, name in enumerate(region.auxiliary_names) if place in states}
+    kinds = {resident.dtype for name, resident in residents.arrays.items() if name in singles}
+    if singles & {*region.taken, *region.auxiliary}:
+        kinds.add("float32" if dtype == MIXED else dtype)
+    if len(kinds) > 1:
+        raise core.ProblemError(
+            f"[ocl_region] got {sorted(singles)} of float16 and of float32, expected one type of those next to float16"
+        )
+    return MIXED if "float32" in kinds else dtype
 
 
 STARTS[RegionOperator.op_type] = start

@@ -14,14 +14,13 @@ from mxnet.base import _LIB, check_call
 
 from clgraft.mxnet_ops.engine import backward_writes
 from clgraft.mxnet_ops.engine.changes import changed
-from clgraft.mxnet_ops.engine.residents import Home, Resident, around_backward, resident_of, there_are_residents
+from clgraft.mxnet_ops.engine.residents import HALF, Home, Resident, around_backward, resident_of, there_are_residents
 from clgraft.mxnet_ops.frozen import inference
 from clgraft.mxnet_ops.guards import guard
 from clgraft.mxnet_ops.guards.guard import ONEDNN
 from clgraft.mxnet_ops.training.resident_graph import read_by_regions, with_residents
 
 MOST_COPIES = 4  # of a symbol: with other residents
-OTHER_REALS = (np.dtype("float16"), np.dtype("float64"))  # a region has one type, and residents are float32
 
 
 class Adopter(Protocol):
@@ -54,6 +53,8 @@ class Copy:
     residents : dict of str to Resident
     readable : collection of str
         Variables that regions alone read.
+    half : bool
+        Whether any input is float16.
     """
 
     def __init__(
@@ -63,15 +64,17 @@ class Copy:
         graph: Any,
         residents: dict[str, Resident],
         readable: Collection[str],
+        half: bool,
     ) -> None:
         data = [int(place) for key, value in flags if key == "data_indices" for place in value]
         self._plain = [place for place in data if names[place] in readable and names[place] not in residents]
-        found, self._owned, homes = with_residents(graph, residents, [names[place] for place in self._plain])
+        plain = [names[place] for place in self._plain]
+        found, self._owned, tokens_of = with_residents(graph, residents, half, plain)
         symbol = mx.sym.load_json(json.dumps(found))
         inputs = symbol.list_inputs()
         before = {name: place for place, name in enumerate(names)}
         moves = {before[name]: new for new, name in enumerate(inputs) if name in before}
-        tokens = [new for new, name in enumerate(inputs) if name in homes]
+        tokens = [new for new, name in enumerate(inputs) if name in tokens_of]
         moved = []
         for key, value in flags:
             if key in inference.PLACES:
@@ -79,8 +82,10 @@ class Copy:
                 value += tokens if key == "param_indices" else []
             moved.append((key, value))
         self._op = guard.CachedOp(symbol, moved)
-        self._sources: list[int | Home] = [homes[name] if name in homes else before[name] for name in inputs]
-        self._homes = {home: [r for r in residents.values() if r.home is home] for home in homes.values()}
+        self._sources = [tokens_of.get(name, before.get(name)) for name in inputs]
+        self._homes: dict[Home, dict[Resident, None]] = {}
+        for resident in (resident for one in self._owned for resident in one.arrays.values()):
+            self._homes.setdefault(resident.home, {})[resident] = None
 
     def __call__(self, args: Sequence[Any], **kwargs: Any) -> Any:
         recorded = mx.autograd.is_recording()
@@ -88,7 +93,7 @@ class Copy:
             home.start(residents, recorded)
         for place in self._plain:
             make_plain(args[place])
-        given = [args[source] if isinstance(source, int) else source.token for source in self._sources]
+        given = [args[source] if isinstance(source, int) else source for source in self._sources]
         return self._op(*given, **kwargs)
 
 
@@ -126,8 +131,9 @@ class CachedOp(inference.CachedOp):
         if self._graph is None:
             self._graph = json.loads(self._text)
             self._readable = frozenset(read_by_regions(self._graph))
-        others = (np.dtype(array.dtype) for name, array in zip(self._names, args) if found[name] is None)
-        if any(dtype in OTHER_REALS for dtype in others):
+        others = {np.dtype(array.dtype).name for name, array in zip(self._names, args) if found[name] is None}
+        half = any(resident is not None and resident.dtype == HALF for resident in found.values())
+        if "float64" in others or (HALF in others and not half):  # a region has one type
             return None
         own = {name: resident for name, resident in found.items() if resident and name in self._readable}
         for resident in own.values():
@@ -138,7 +144,7 @@ class CachedOp(inference.CachedOp):
         if key not in self._copies:
             if len(self._copies) >= MOST_COPIES:
                 del self._copies[next(iter(self._copies))]
-            self._copies[key] = Copy(self._names, self._options, self._graph, own, self._readable)
+            self._copies[key] = Copy(self._names, self._options, self._graph, own, self._readable, half)
         return self._copies[key]
 
 

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from clgraft.mxnet_ops.engine.operator import operator_of
-from clgraft.mxnet_ops.engine.residents import Home, Resident
+from clgraft.mxnet_ops.engine.residents import DTYPE, Resident
 from clgraft.mxnet_ops.guards.guard import MARK
-from clgraft.mxnet_ops.regions.region import RegionOperator
+from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents
 
-TOKEN = "clgraft_token"
+TOKEN, STILL = "clgraft_token", "_still"
 
 
 def _region_of(node: Mapping[str, Any]) -> RegionOperator | None:
@@ -37,9 +37,20 @@ def read_by_regions(graph: Mapping[str, Any]) -> set[str]:
     return {nodes[place]["name"] for place in found - others if nodes[place]["op"] == "null"}
 
 
+def _type_of(region: RegionOperator, own: Mapping[str, Resident], half: bool) -> str:
+    """Return the type of a region's data; empty if its residents do not tell."""
+    data = {name for place, name in enumerate(region.names) if (OUTSIDE, place) not in region.singles[0]}
+    kinds = {resident.dtype for name, resident in own.items() if name in data}
+    return kinds.pop() if len(kinds) == 1 else "" if kinds or half else DTYPE
+
+
 def with_residents(
-    graph: Mapping[str, Any], residents: Mapping[str, Resident], plain: Collection[str] = ()
-) -> tuple[dict[str, Any], list[Residents], dict[str, Home]]:
+    graph: Mapping[str, Any],
+    residents: Mapping[str, Resident],
+    half: bool,
+    plain: Collection[str] = (),
+    learned: Collection[str] | None = None,
+) -> tuple[dict[str, Any], list[Residents], dict[str, Any]]:
     """Return a copy of a symbol's JSON graph whose regions have residents.
 
     Parameters
@@ -47,20 +58,28 @@ def with_residents(
     graph : dict
     residents : mapping of str to Resident
         By the names of variables that regions alone read.
+    half : bool
+        Whether any array is float16. Then a region has residents if one of them shows the type of its data.
     plain : collection of str
         Variables whose arrays are known to have MXNet's plain layout when the graph runs: they need no guards.
+    learned : collection of str, optional
+        Variables with gradients. A region that none of them leads to has no backward: its tokens, whose names end with
+        `STILL`, have no gradient. By default all may have one.
 
     Returns
     -------
     tuple
-        The graph; what its regions have, which has to live as long; and the tokens' variables with their homes.
+        The graph; what its regions have, which has to live as long; and the tokens' variables with their arrays.
     """
     old = graph["nodes"]
     made: list[Residents] = []
-    homes: dict[str, Home] = {}
+    found_tokens: dict[str, Any] = {}
     nodes: list[dict[str, Any]] = []
-    changed: dict[int, tuple[dict[str, str], list[Any], list[Home]]] = {}
+    changed: dict[int, tuple[dict[str, str], list[Any], list[str]]] = {}
+    led_to: set[int] = set()
     for number, node in enumerate(old):
+        if learned is None or node["name"] in learned or any(entry[0] in led_to for entry in node["inputs"]):
+            led_to.add(number)
         region = _region_of(node)
         if region is None:
             continue
@@ -70,12 +89,15 @@ def with_residents(
             for name, entry in zip(names, node["inputs"])
             if old[entry[0]]["op"] == "null" and old[entry[0]]["name"] in residents
         }
-        if not own:
+        dtype = _type_of(region, own, half)
+        if not own or not dtype:
             continue
-        takes = dict.fromkeys(resident.home for resident in own.values())
-        having = Residents(own, takes)
+        homes = dict.fromkeys(resident.home for resident in own.values())
+        having = Residents(own, homes)
         made.append(having)
-        homes.update({f"{TOKEN}{home.number}": home for home in takes})
+        ending = dtype if number in led_to else dtype + STILL
+        takes = {f"{TOKEN}{home.number}_{ending}": home.token(dtype) for home in homes}
+        found_tokens.update(takes)
         attributes = {key: value for key, value in node["attrs"].items() if key != "frozen"}
         inputs = zip(names, node["inputs"])
         split = len(region.arguments)
@@ -86,7 +108,7 @@ def with_residents(
             list(takes),
         )
     token_places = {}
-    for name in homes:
+    for name in found_tokens:
         token_places[name] = len(nodes)
         nodes.append({"op": "null", "name": name, "inputs": []})
     read = {entry[0] for entry in graph["heads"]}
@@ -103,7 +125,7 @@ def with_residents(
             continue
         if number in changed:
             attributes, (arguments, auxiliary), takes_here = changed[number]
-            tokens = [[token_places[f"{TOKEN}{home.number}"], 0, 0] for home in takes_here]
+            tokens = [[token_places[name], 0, 0] for name in takes_here]
             node = {**node, "attrs": attributes, "inputs": [*moved(arguments), *tokens, *moved(auxiliary)]}
         else:
             node = {**node, "inputs": moved(node["inputs"])}
@@ -117,4 +139,4 @@ def with_residents(
         "arg_nodes": [number for number, node in enumerate(nodes) if node["op"] == "null"],
         "heads": moved(graph["heads"]),
     }
-    return found, made, homes
+    return found, made, found_tokens

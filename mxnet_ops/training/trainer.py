@@ -14,24 +14,12 @@ from mxnet import gluon
 from clgraft import core
 from clgraft.core import ProblemError
 from clgraft.core.errors import hint
-from clgraft.mxnet_ops.engine.changes import changed
-from clgraft.mxnet_ops.engine.residents import AVAILABLE, DTYPE, Home, Resident, ResidentArray, resident_of
+from clgraft.mxnet_ops.engine.residents import AVAILABLE, HOST, Home, Resident, ResidentArray, resident_of
 from clgraft.mxnet_ops.optimizers.update import SERVED
 from clgraft.mxnet_ops.training import cached
-from clgraft.mxnet_ops.training.update import (
-    RULES,
-    Item,
-    Numbers,
-    Update,
-    compile_overflow,
-    compile_update,
-    groups_of,
-    optimizer_of,
-    states_of,
-    unserved,
-)
+from clgraft.mxnet_ops.training.update import Item, compile_overflow, unserved, unserved_type
+from clgraft.mxnet_ops.training.updater import Updates
 
-MOST_UPDATES = 8  # sets of parameters and groups of numbers that stay compiled
 STALE = (
     "Gradient of Parameter `{}` on context {} has not been updated by backward since last `step`. This could mean a "
     "bug in your model that made it only use a subset of the Parameters (Blocks) for this iteration. If you are "
@@ -80,7 +68,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._outside = dict.fromkeys(outside, "it is one of the argument outside")
         self._home: Home | None = None
         self._residents: dict[int, Resident] = {}
-        self._updates: dict[Any, Update] = {}
+        self._updates = Updates("Trainer")
         self._checked: Any = ((), None, [])  # what tells whether gradients are finite
         self._host = self._why_host()
         cached.waiting.add(self)
@@ -128,8 +116,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return self._outside[parameter.name]
         if parameter._stype != "default" or parameter._grad_stype != "default":
             return "it is sparse"
-        if np.dtype(parameter.dtype) != DTYPE:
-            return f"it is {np.dtype(parameter.dtype)}"
+        reason = unserved_type(self._optimizer, np.dtype(parameter.dtype).name)
+        if reason:
+            return reason
         if parameter._data is not None and type(parameter._data[0]) not in (mx.nd.NDArray, ResidentArray):
             return f"its array is of the type {type(parameter._data[0]).__name__}"
         return ""
@@ -207,14 +196,14 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if alone:
             self._updaters[0](*zip(*alone))
         if moved:
-            self._update_residents(moved)
+            self._updates.run(self._optimizer, moved)
 
     def _with_gradients(self) -> list[Any]:
         """Return what has all gradients for AMP; for those on the device one element that overflows with them."""
         found, moved = [], []
         for parameter in self._params:
             resident = None if parameter._grad is None else resident_of(parameter._grad[0])
-            if resident is None or resident.place == "host":
+            if resident is None or resident.place == HOST:
                 found.append(parameter)
             else:
                 moved.append(resident)
@@ -225,47 +214,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             found.append(SimpleNamespace(_grad=[mx.nd.array([np.inf if self._checked[1]() else 0.0])]))
         return found
 
-    def _update_residents(self, moved: list[tuple[int, Item]]) -> None:
-        optimizer = self._optimizer
-        reason = unserved(optimizer)
-        if reason:
-            raise ProblemError(f"[Trainer] got another optimizer than before ({reason}), expected one that is served")
-        indices, items = [index for index, _ in moved], [item for _, item in moved]
-        # MXNet counts before it asks for rates, but AdaDelta
-        optimizer._update_count(indices)
-        rates = zip(optimizer._get_lrs(indices), optimizer._get_wds(indices))
-        counts = optimizer._index_update_count
-        numbers = [Numbers(float(lr), float(wd), counts[index]) for index, (lr, wd) in zip(indices, rates)]
-        groups, decays = groups_of(numbers), tuple(each.wd != 0 for each in numbers)
-        optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(decays)}
-        arrays = tuple(id(one) for item in items for one in (item.weight, item.weight.gradient, *item.states))
-        key = (arrays, groups, decays, tuple((one.kind, one.names, one.histories) for one in optimizers.values()))
-        if key not in self._updates:
-            if len(self._updates) >= MOST_UPDATES:
-                del self._updates[next(iter(self._updates))]
-            home = items[0].weight.home
-            self._updates[key] = compile_update(home.context, items, groups, optimizers, decays)
-        for item in items:
-            assert item.weight.gradient is not None
-            item.weight.home.send((item.weight, item.weight.gradient, *item.states))
-        self._updates[key].run(optimizers[max(decays)], optimizer.rescale_grad, numbers)
-        for item in items:
-            for one in (item.weight, *item.states):
-                one.place = "device"
-        changed(self._params[index]._data[0] for index in indices)
-
     def _item(self, index: int, resident: Resident | None) -> Item | None:
         """Return a parameter with what the optimizer keeps for it, as residents; None if it is MXNet's alone."""
         if resident is None:
             return None
         resident.follow()
-        updater = self._updaters[0]
-        if index not in updater.states:
-            updater.states[index] = self._optimizer.create_state_multi_precision(index, resident.array)
-        updater.states_synced[index] = True
-        negative = RULES[type(self._optimizer)].negative
-        states = tuple(
-            resident_of(array) or Resident(array, resident.home, negative=sign)
-            for array, sign in zip(states_of(updater.states[index]), negative)
-        )
-        return Item(resident, states)
+        return self._updates.item(self._updaters[0], index, resident)

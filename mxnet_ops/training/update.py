@@ -11,7 +11,7 @@ import mxnet as mx
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn.builder import Build
 from clgraft.core.nn.optimizers import Optimizer, overflows
-from clgraft.mxnet_ops.engine.residents import Resident
+from clgraft.mxnet_ops.engine.residents import DTYPE, HALF, Resident
 from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclAdamW, OclNAG, OclSGD
 
 CONVENTION = "mxnet"
@@ -73,9 +73,19 @@ def unserved(optimizer: Any) -> str:
     return ""
 
 
-def states_of(state: Any) -> list[Any]:
-    """Return the arrays of what an optimizer keeps for a parameter."""
-    return [] if state is None else list(state) if isinstance(state, (tuple, list)) else [state]
+def unserved_type(optimizer: Any, dtype: str) -> str:
+    """Return why updates of parameters of a type are MXNet's alone; empty if they are not."""
+    if dtype == HALF and not optimizer.multi_precision:
+        return "it is float16, and the optimizer has no multi_precision"
+    return "" if dtype in (DTYPE, HALF) else f"it is {dtype}"
+
+
+def states_of(optimizer: Any, state: Any, mixed: bool) -> tuple[Any, list[Any]]:
+    """Return the arrays of what an optimizer keeps for a parameter: the copy in float32 of one in float16, the rest."""
+    master = None
+    if mixed:
+        state, master = state if isinstance(optimizer, (mx.optimizer.SGD, mx.optimizer.NAG)) else state[::-1]
+    return master, [] if state is None else list(state) if isinstance(state, (tuple, list)) else [state]
 
 
 class Item(NamedTuple):
@@ -85,10 +95,18 @@ class Item(NamedTuple):
     ----------
     weight : Resident
     states : tuple of Resident
+    master : Resident or None
+        The parameter in float32, if it is float16.
     """
 
     weight: Resident
     states: tuple[Resident, ...]
+    master: Resident | None
+
+    @property
+    def changing(self) -> tuple[Resident, ...]:
+        """What an update changes."""
+        return (self.weight, *self.states, *(() if self.master is None else (self.master,)))
 
 
 class Numbers(NamedTuple):
@@ -181,17 +199,21 @@ def compile_update(
         for name in optimizers[decay].names:
             builder.scalar(f"{name}{_suffix(group)}")
     arrays: dict[str, Any] = {}
+    rounded: list[str] = []  # parameters in float16
     for place, (item, group, decay) in enumerate(zip(items, groups, decays)):
-        optimizer, gradient = optimizers[decay], item.weight.gradient
+        optimizer, gradient, changing = optimizers[decay], item.weight.gradient, item.master or item.weight
         assert gradient is not None
-        weight = build.state(f"weight{place}", item.weight.shape)
-        given = build.input(f"gradient{place}", item.weight.shape)
+        weight = build.state(f"weight{place}", changing.shape)
+        given = build.input(f"gradient{place}", gradient.shape, gradient.dtype)
         histories = {name: build.state(f"{name}{place}", item.weight.shape) for name in optimizer.histories}
-        optimizer.apply(build, weight, given, histories, suffix=_suffix(group))
-        arrays.update({weight.name: item.weight.device, given.name: gradient.device})
+        optimizer.apply(build, weight, build.cast(given, DTYPE), histories, suffix=_suffix(group))
+        arrays.update({weight.name: changing.device, given.name: gradient.device})
         arrays.update({histories[name].name: one.device for name, one in zip(optimizer.histories, item.states)})
-    compiled = context.compile(builder.graph())
-    plan, constants = compiled.prepared(())
+        if item.master is not None:
+            rounded.append(build.cast(weight, item.weight.dtype).name)
+            arrays[rounded[-1]] = item.weight.device.reshape(-1)
+    compiled = context.compile(builder.graph(*rounded))
+    plan, constants = compiled.prepared(rounded)
     bound = plan.bind_arrays({**arrays, **constants})
     return Update(tuple(groups), plan, bound, (compiled, tuple(items), arrays, constants))
 
@@ -200,8 +222,8 @@ def compile_overflow(context: Any, gradients: Sequence[Resident]) -> Callable[[]
     """Return a function of a number that is 0 as long as all elements of gradients are finite."""
     builder = GraphBuilder(prefix="u")
     build = Build(builder)
-    given = [build.input(f"gradient{place}", one.shape) for place, one in enumerate(gradients)]
-    total = overflows(build, given)
+    given = [build.input(f"gradient{place}", one.shape, one.dtype) for place, one in enumerate(gradients)]
+    total = overflows(build, [build.cast(one, DTYPE) for one in given])
     arrays = {tensor.name: one.device for tensor, one in zip(given, gradients)}
     compiled = context.compile(builder.graph(total.name))
     return lambda: float(compiled.run(arrays)[total.name].ravel()[0])

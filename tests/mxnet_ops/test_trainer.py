@@ -37,6 +37,14 @@ def convolutions(prefix: str = "net_") -> nn.HybridSequential:
     return net
 
 
+def normed(prefix: str = "net_") -> nn.HybridSequential:
+    """Return a small net whose batch norm stays float32 when it is cast to float16."""
+    net = nn.HybridSequential(prefix=prefix)
+    with net.name_scope():
+        net.add(nn.Dense(6, use_bias=False), nn.BatchNorm(), nn.Activation("tanh"), nn.Dense(3))
+    return net
+
+
 class Run:
     """A net with its trainer."""
 
@@ -51,6 +59,7 @@ class Run:
         self.net.hybridize(**STATIC)
         if like is None:
             self.net(mx.nd.zeros((1, *shape)))
+        self.net.cast(more.pop("dtype", "float32"))
         self.trainer = (kind or ops.Trainer)(self.net.collect_params(), optimizer, dict(given or {}), **more)
         self.loss = gluon.loss.L2Loss()
 
@@ -97,7 +106,7 @@ OPTIMIZERS = [
     ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.02, "clip_gradient": 0.1, "multi_precision": True}),
     ("nag", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.02}),
     ("nag", {"learning_rate": 0.1, "clip_gradient": 0.1}),
-    ("adam", {"learning_rate": 0.02, "wd": 0.02, "clip_gradient": 0.1}),
+    ("adam", {"learning_rate": 0.02, "wd": 0.02, "clip_gradient": 0.1, "begin_num_update": 3}),
     ("ocl_adamw", {"learning_rate": 0.02, "wd": 0.02, "clip_gradient": 0.1}),
     ("rmsprop", {"learning_rate": 0.01, "wd": 0.02, "clip_gradient": 0.1}),
     ("rmsprop", {"learning_rate": 0.01, "centered": True}),
@@ -118,6 +127,10 @@ def test_ten_steps_are_those_of_gluon(staged, rng, optimizer, given):
         if number == 5 and optimizer == "sgd":
             for run in (one, other):
                 run.trainer.optimizer.momentum *= 0.5
+        if number == 7 and optimizer != "adadelta":
+            for run in (one, other):
+                run.trainer.optimizer.lr_scheduler = None
+                run.trainer.set_learning_rate(rate / 4)
         losses = [run.step(x, y).asnumpy() for run in (one, other)]
         np.testing.assert_allclose(losses[1], losses[0], 2e-5, 1e-6)
     assert other.places == {"device"} and other.trainer.host == {}
@@ -477,16 +490,17 @@ def test_on_a_processor_it_is_gluons_trainer(context, rng):
     equal(one, other, 1e-6, 1e-7)
 
 
-def test_amps_scaler_is_told_of_infinite_gradients(staged, rng):
-    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_amps_scaler_is_told_of_infinite_gradients(staged, rng, dtype):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9, "multi_precision": True}, dtype=dtype)
     for run in (one, other):
         run.trainer._amp_loss_scaler = LossScaler()
     for number, (x, y) in enumerate(batches(rng, 5)):
         for run in (one, other):
-            run.step(x, y * np.inf if number == 2 else y)
+            run.step(x.astype(dtype), (y * np.inf if number == 2 else y).astype(dtype))
     assert [run.trainer._amp_loss_scaler._next_loss_scale for run in (one, other)] == [2.0**15] * 2
     assert {resident_of(parameter._grad[0]).place for parameter in other.parameters} == {"device"}
-    equal(one, other, 1e-4, 1e-6)
+    equal(one, other, *((1e-4, 1e-6) if dtype == "float32" else (5e-3, 5e-3)))
 
 
 def test_products_in_16_bits(staged, rng):
@@ -496,3 +510,285 @@ def test_products_in_16_bits(staged, rng):
         np.testing.assert_allclose(losses[1], losses[0], 2e-3, 2e-3)
     assert other.places == {"device"}
     equal(one, other, 5e-3, 5e-3)
+
+
+# parameters in float16
+
+
+@pytest.mark.parametrize(
+    "optimizer, given", OPTIMIZERS[1:3] + OPTIMIZERS[4:], ids=lambda v: v if type(v) is str else ""
+)
+def test_float16_with_copies_in_float32(staged, rng, tmp_path, optimizer, given):
+    one, other = pair(normed, optimizer=optimizer, given={**given, "multi_precision": True}, dtype="float16")
+    for number, (x, y) in enumerate(batches(rng, 5)):
+        x, y = x.astype("float16"), y.astype("float16")
+        if number == 3:
+            other.trainer.save_states(str(tmp_path / "states"))
+            for run in (one, other):
+                run.trainer.load_states(str(tmp_path / "states"))
+        losses = [run.step(x, y).asnumpy() for run in (one, other)]
+        np.testing.assert_allclose(losses[1], losses[0], 5e-3, 5e-3)
+    assert other.places == {"device"} and other.trainer.host == {}
+    equal(one, other, 5e-3, 5e-3)
+    assert {parameter.data().dtype for parameter in other.parameters} == {np.float16, np.float32}
+
+
+# modules
+
+
+def symbol() -> mx.sym.Symbol:
+    """Return a small classifier with moving statistics."""
+    x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=6, no_bias=True, name="fc1")
+    x = mx.sym.BatchNorm(x, fix_gamma=False, name="bn")
+    x = mx.sym.FullyConnected(mx.sym.Activation(x, act_type="tanh", name="act"), num_hidden=3, name="fc2")
+    return mx.sym.SoftmaxOutput(x, name="softmax")
+
+
+def swapped(**more) -> mx.sym.Symbol:
+    return ops.swap_symbol(symbol(), regions=True, **more)[0]
+
+
+def modules(frozen=False, **more):
+    """Return a module of MXNet's operators, and one that is to have residents."""
+    return mx.mod.Module(symbol(), **more), ops.resident(mx.mod.Module(swapped(frozen=frozen), **more))
+
+
+def classes(rng, count, batch=BATCH, dtype="float32"):
+    """Return an iterator of data and labels."""
+    data, labels = random(rng, count, 5).astype(dtype), rng.integers(0, 3, count).astype("float32")
+    return mx.io.NDArrayIter(mx.nd.array(data, dtype=dtype), mx.nd.array(labels, dtype=dtype), batch)
+
+
+def prepared(pair, batches, optimizer="sgd", given=None, **more):
+    """Bind modules with the same parameters and make their optimizers."""
+    for module in pair:
+        module.bind(batches.provide_data, batches.provide_label, **more)
+        if module is pair[0]:
+            mx.random.seed(3)
+            module.init_params(mx.init.Uniform(0.5))
+        else:
+            module.init_params(None, *pair[0].get_params())
+        module.init_optimizer(optimizer=optimizer, optimizer_params=dict(given or {}))
+    return pair
+
+
+def steps(module, batches, count=None):
+    batches.reset()
+    for number, batch in enumerate(batches):
+        if number == count:
+            break
+        module.forward_backward(batch)
+        module.update()
+    if not hasattr(module, "host"):
+        mx.nd.waitall()  # who reads MXNet's moving statistics does not wait for the backward
+
+
+def same(pair, rtol=1e-4, atol=2e-6):
+    for a, b in zip(*(module.get_params() for module in pair)):
+        for name in a:
+            np.testing.assert_allclose(b[name].asnumpy(), a[name].asnumpy(), rtol, atol, err_msg=name)
+
+
+def places_of(module):
+    executor = module._exec_group.execs[0]
+    found = [resident_of(array) for name, array in {**executor.arg_dict, **executor.aux_dict}.items()]
+    return [one.place for one in found if one is not None]
+
+
+def test_module_fit_is_that_of_mxnet(staged, rng, tmp_path):
+    train, held = classes(rng, 6 * BATCH), classes(rng, 2 * BATCH + 1)
+    given = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
+    pair, seen = modules(), []
+    for number, module in enumerate(pair):
+        found = []
+        train.reset()
+        mx.random.seed(3)
+        schedule = mx.lr_scheduler.PolyScheduler(max_update=20, base_lr=0.1, warmup_steps=3)
+        module.fit(
+            train,
+            held,
+            optimizer="sgd",
+            optimizer_params={**given, "lr_scheduler": schedule, "begin_num_update": 2},
+            initializer=mx.init.Uniform(0.5),
+            eval_metric=["acc", "ce"],
+            batch_end_callback=lambda step, found=found: found.extend(v for _, v in step.eval_metric.get_name_value()),
+            eval_end_callback=lambda step, found=found: found.extend(v for _, v in step.eval_metric.get_name_value()),
+            epoch_end_callback=mx.callback.module_checkpoint(module, str(tmp_path / str(number)), 1, True),
+            num_epoch=2,
+        )
+        seen.append(found)
+    np.testing.assert_allclose(seen[1], seen[0], 1e-4, 1e-5)
+    same(pair)
+    assert pair[1].host == {} and len(places_of(pair[1])) == 7
+    # files of either continue in both
+    again = [mx.mod.Module.load(str(tmp_path / number), 2, True) for number in ("0", "1", "0", "1")]
+    again = [ops.resident(module) if number > 1 else module for number, module in enumerate(again)]
+    for module in (*pair, *again):
+        if module in again:
+            module.bind(train.provide_data, train.provide_label)
+            module.init_optimizer(optimizer="sgd", optimizer_params=given)
+        else:
+            module._optimizer.lr_scheduler, module._optimizer.lr = None, 0.1
+        steps(module, train, 3)
+        same((pair[0], module))
+
+
+def test_module_sends_only_inputs_and_outputs(staged, rng):
+    batches = classes(rng, 3 * BATCH)
+    gc.collect()
+    known = len(residents._known)
+    pair = prepared(modules(), batches, given={"momentum": 0.9})
+    steps(pair[1], batches)
+    mx.nd.waitall()
+    before = staged.counters()
+    steps(pair[1], batches, 1)
+    mx.nd.waitall()
+    after = staged.counters()
+    moved = sum(after[name] - before[name] for name in ("bytes_to_device", "bytes_to_host"))
+    assert moved <= 4 * BATCH * (2 * 5 + 2 + 2 * 3), moved
+    assert len(residents._known) > known
+    del pair
+    mx.nd.waitall()
+    gc.collect()
+    assert len(residents._known) == known
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["", "frozen"])
+def test_module_in_every_other_way(staged, rng, frozen):
+    batches = classes(rng, 4 * BATCH)
+    more = {"grad_req": "add", "inputs_need_grad": True}
+    pair = prepared(modules(frozen, fixed_param_names=["fc2_bias"]), batches, "adam", {"learning_rate": 0.05}, **more)
+    odd = mx.io.DataBatch([mx.nd.array(random(rng, 7, 5))], [mx.nd.array(rng.integers(0, 3, 7))])
+    given = {name: mx.nd.array(random(rng, *array.shape)) for name, array in pair[0].get_params()[0].items()}
+    for number in range(4):
+        found = []
+        for module in pair:
+            batches.reset()
+            for batch in (next(batches), odd, next(batches)):  # other shapes, to and fro
+                module.forward_backward(batch)
+                module.update()
+            found.append([module.get_input_grads()[0].asnumpy(), module.get_outputs()[0].asnumpy()])
+            if number == 1:
+                for (gradient,) in module._exec_group.grad_arrays:
+                    if gradient is not None:
+                        gradient[:] = 0
+            if number == 2:
+                module.set_params(given, module.get_params()[1])
+            found[-1] += [module.predict(batches).asnumpy(), [v for _, v in module.score(batches, "ce")]]
+            module._optimizer.set_learning_rate(0.02)
+        for a, b in zip(*found):
+            np.testing.assert_allclose(b, a, 1e-3, 1e-5)
+        same(pair, 1e-3, 1e-5)
+    assert pair[1].host == {} and len(places_of(pair[1])) == 7
+
+
+def test_statistics_of_fixed_layers_stay_in_modules(staged, rng):
+    batches = classes(rng, 2 * BATCH)
+    split = ops.swap_symbol(symbol(), regions=True, select=lambda node: node.name != "act")[0]
+    fixed = {"fixed_param_names": ["fc1_weight", "bn_gamma", "bn_beta"]}
+    pair = prepared((mx.mod.Module(symbol(), **fixed), ops.resident(mx.mod.Module(split, **fixed))), batches)
+    for module in pair:
+        steps(module, batches)
+    same(pair)
+    assert pair[1].host == {} and not pair[1].get_params()[1]["bn_moving_mean"].asnumpy().any()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "nag", "adam", "adamw"])
+def test_module_in_float16(staged, rng, optimizer):
+    batches = classes(rng, 4 * BATCH, dtype="float16")
+    given = {"learning_rate": 0.05, "wd": 0.01, "clip_gradient": 0.5, "multi_precision": True}
+    pair = mx.mod.Module(swapped()), ops.resident(mx.mod.Module(swapped()))  # MXNet has no such FullyConnected
+    prepared(pair, batches, "ocl_adamw" if optimizer == "adamw" else optimizer, given)
+    for module in pair:
+        steps(module, batches)
+    assert set(places_of(pair[1])) == {"device"} and pair[1].host == {}
+    same(pair, 5e-3, 5e-3)
+    assert {array.dtype for array in pair[1]._exec_group.execs[0].arg_arrays} == {np.float16, np.float32}
+
+
+def test_what_modules_leave_on_the_host(staged, rng):
+    batches = classes(rng, 2 * BATCH)
+    with pytest.raises(ProblemError, match="got a BucketingModule, expected a Module"):
+        ops.resident(mx.mod.BucketingModule(lambda key: (symbol(), ["data"], ["softmax_label"]), 1))
+
+    def left(module):
+        (reason,) = set(module.host.values())
+        assert places_of(module) == []
+        return reason
+
+    pair = prepared(modules(), batches, "signum")
+    assert left(pair[1]) == "the optimizer Signum is not served on devices"
+    half = prepared(modules(), classes(rng, BATCH, dtype="float16"), "sgd")
+    assert left(half[1]) == "it is float16, and the optimizer has no multi_precision"
+    stored = ops.resident(mx.mod.Module(swapped()))
+    stored.bind(batches.provide_data, batches.provide_label)
+    assert stored.host == {}
+    stored.init_params()
+    stored.init_optimizer(mx.kv.create("local"))
+    assert left(stored) == "a key-value store has them"
+    # later
+    for use in ("monitor", "module"):
+        pair = prepared(modules(), batches, "sgd", {"momentum": 0.9})
+        for module in pair:
+            steps(module, batches)
+        pair[1].forward(next(iter(batches)) if batches.reset() is None else None)
+        if use == "monitor":
+            pair[1].install_monitor(mx.mon.Monitor(1))
+        else:
+            second = mx.mod.Module(swapped())
+            second.bind(batches.provide_data, batches.provide_label, shared_module=pair[1])
+        assert left(pair[1]).startswith("something else uses the executor")
+        with pytest.raises(ops.OperatorError, match="expected a forward in between"):
+            pair[1].backward()
+        pair[0].forward(next(iter(batches)) if batches.reset() is None else None)
+        for module in pair:
+            steps(module, batches)
+        same(pair)
+
+
+def test_a_module_on_a_processor_and_one_that_works_already(context, staged, rng, monkeypatch):
+    batches = classes(rng, 3 * BATCH)
+    plain, late = prepared((mx.mod.Module(symbol()), mx.mod.Module(swapped())), batches)
+    for module in (plain, late):
+        steps(module, batches)
+    ops.resident(late)
+    for module in (plain, late):
+        steps(module, batches)
+    same((plain, late))
+    assert late.host == {} and len(places_of(late)) == 7
+    if context.device.host_access != "staged":
+        monkeypatch.undo()
+        module = ops.resident(mx.mod.Module(swapped()))
+        prepared((mx.mod.Module(symbol()), module), batches)
+        assert set(module.host.values()) == {"the device uses the host's memory"}
+        assert type(module._optimizer) is ops.OclSGD
+
+
+def test_static_memory_gives_mxnets_own_gradients(context, rng):
+    """MXNet's nets with both static options have wrong gradients where backwards of two calls follow each other."""
+    data = [mx.nd.array(random(rng, BATCH, n)) for n in (5, 5, 3, 3)]
+    values, found = [random(rng, *shape) for shape in ((6, 5), (6,), (3, 6), (3,))], []
+    for swap, static in ((False, {}), (False, STATIC), (True, STATIC)):
+        net = dense()
+        net.initialize()
+        net(data[0])
+        for parameter, value in zip(net.collect_params().values(), values):
+            parameter.set_data(mx.nd.array(value))
+        if swap:
+            ops.swap_block(net, regions=True)
+        net.hybridize(**static)
+        loss, own = gluon.loss.L2Loss(), []
+        for separate in (False, True):
+            with autograd.record():
+                losses = [loss(net(x), y) for x, y in zip(data[:2], data[2:])]
+            if separate:
+                for one in losses:
+                    one.backward()
+            else:
+                autograd.backward(losses)
+            own.append(np.concatenate([p.grad().asnumpy().ravel() for p in net.collect_params().values()]))
+        found.append(own)
+    right, mxnets, ours = found
+    np.testing.assert_allclose(mxnets[0], right[0], 1e-4, 1e-5)
+    assert np.abs(mxnets[1] - right[1]).max() > 0.01
+    np.testing.assert_allclose(np.concatenate(ours), np.concatenate(mxnets), 1e-4, 1e-5)

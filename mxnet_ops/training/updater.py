@@ -1,0 +1,125 @@
+"""What updates residents on the device: the items of an updater of MXNet, and an updater for modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+
+from clgraft.core import ProblemError
+from clgraft.mxnet_ops.engine.changes import changed
+from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, Resident, resident_of
+from clgraft.mxnet_ops.training.update import (
+    RULES,
+    Item,
+    Numbers,
+    Update,
+    compile_update,
+    groups_of,
+    optimizer_of,
+    states_of,
+    unserved,
+    unserved_type,
+)
+
+MOST_UPDATES = 8  # sets of parameters and groups of numbers that stay compiled
+
+
+class Updates:
+    """Updates residents as an updater of MXNet says, and keeps what was compiled.
+
+    Parameters
+    ----------
+    name : str
+        Of what updates, for errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._compiled: dict[Any, Update] = {}
+
+    def item(self, updater: Any, index: Any, resident: Resident) -> Item:
+        """Return a parameter with what the optimizer keeps for it, as residents.
+
+        Raises
+        ------
+        ProblemError
+            If the optimizer is not served: it is another one than before.
+        """
+        optimizer, mixed = updater.optimizer, resident.dtype == HALF
+        reason = unserved(optimizer) or unserved_type(optimizer, resident.dtype)
+        if reason:
+            raise ProblemError(
+                f"[{self._name}] got another optimizer than before ({reason}), expected one that is served"
+            )
+        if index not in updater.states:
+            if mixed:
+                resident.bring()  # a copy in float32 is made of it
+            updater.states[index] = optimizer.create_state_multi_precision(index, resident.array)
+        updater.states_synced[index] = True
+        master, states = states_of(optimizer, updater.states[index], mixed)
+
+        def of(array: Any, negative: bool = False) -> Resident:
+            return resident_of(array) or Resident(array, resident.home, negative=negative)
+
+        signs = RULES[type(optimizer)].negative
+        return Item(resident, tuple(map(of, states, signs)), None if master is None else of(master))
+
+    def run(self, optimizer: Any, moved: Sequence[tuple[Any, Item]]) -> None:
+        """Update parameters, given with their indices, after their backward; the update is queued."""
+        indices, items = [index for index, _ in moved], [item for _, item in moved]
+        # MXNet counts before it asks for rates, but AdaDelta
+        optimizer._update_count(indices)
+        rates = zip(optimizer._get_lrs(indices), optimizer._get_wds(indices))
+        counts = optimizer._index_update_count
+        numbers = [Numbers(float(lr), float(wd), counts[index]) for index, (lr, wd) in zip(indices, rates)]
+        groups, decays = groups_of(numbers), tuple(each.wd != 0 for each in numbers)
+        optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(decays)}
+        arrays = tuple(id(one) for item in items for one in (*item.changing, item.weight.gradient))
+        key = (arrays, groups, decays, tuple((one.kind, one.names, one.histories) for one in optimizers.values()))
+        home = items[0].weight.home
+        if key not in self._compiled:
+            if len(self._compiled) >= MOST_UPDATES:
+                del self._compiled[next(iter(self._compiled))]
+            self._compiled[key] = compile_update(home.context, items, groups, optimizers, decays)
+        for item in items:
+            assert item.weight.gradient is not None
+            home.send((*item.changing, item.weight.gradient))
+        self._compiled[key].run(optimizers[max(decays)], optimizer.rescale_grad, numbers)
+        for item in items:
+            for one in item.changing:
+                one.place = DEVICE
+        changed(item.weight.array for item in items)
+
+
+class ResidentUpdater(mx.optimizer.Updater):  # type: ignore[misc]
+    """MXNet's updater, which updates parameters on the device there.
+
+    Parameters
+    ----------
+    updater : mx.optimizer.Updater
+        Whose optimizer and states it takes over.
+    """
+
+    def __init__(self, updater: Any) -> None:
+        self.__dict__.update(updater.__dict__)
+        self._updates = Updates("resident")
+
+    def __call__(self, index: Any, grad: Any, weight: Any) -> None:
+        """Update parameters; as MXNet's method of this name."""
+        if not isinstance(index, (list, tuple)):
+            index, grad, weight = [index], [grad], [weight]
+        alone: list[tuple[Any, Any, Any]] = []
+        moved: list[tuple[Any, Item]] = []
+        for one, own, array in zip(index, grad, weight):
+            resident = resident_of(array)
+            if resident is None or resident.gradient is None or resident_of(own) is not resident.gradient:
+                alone.append((one, own, array))
+            else:
+                moved.append((one, self._updates.item(self, one, resident)))
+        if alone:
+            super().__call__(*zip(*alone))
+        if moved:
+            moved[0][1].weight.home.settle()
+            self._updates.run(self.optimizer, moved)
