@@ -72,7 +72,7 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged) {
             if (at >= column) {                                                                                     \
                 const float8 sum =                                                                                  \
                     first_sum + (float8)(*(local const float4 *)of_row, *(local const float4 *)(of_row + 4));       \
-                *(global ushort8 *)(OPEN(target) + at) = NARROW_VECTOR(EPILOGUE_CHANNELS(sum, channel, at));        \
+                *(global ushort8 *)(OPEN(target) + at) = narrow8(EPILOGUE_CHANNELS(sum, channel, at));              \
             }                                                                                                       \
             of_row += THREADS / VECTORS_OF_ROW * STAGED_PITCH;                                                      \
         }                                                                                                           \
