@@ -4,6 +4,7 @@
 // Rows of a product of pixels are pixels of the grid and its columns channels; with TARGET == TO_FILTER rows are
 // output channels and columns taps of `channels` input channels, of which the target has the first `kept`.
 
+#define ALIGNED_EXTRAS
 #include "common/epilogue.cl"
 #include "conv/grid.cl"
 
