@@ -12,6 +12,7 @@
 // The shift is the mean of SAMPLE rows, all over x: it is so near to the mean that its square loses no digits.
 //
 // MAKES        1 to 3: forward's launches; 4 to 6: backward's
+// AHEAD        rows that a work-item reads before it computes with them
 #include "batchnorm/activation.cl"
 #include "common/channels.cl"
 
@@ -20,6 +21,9 @@
 #endif
 #ifndef GROUP
 #define GROUP 256
+#endif
+#ifndef AHEAD
+#define AHEAD 2
 #endif
 #ifndef COLUMNS
 #define COLUMNS 32  // a power of 2, as GROUP is
@@ -39,29 +43,32 @@
     const bool there = channel < channels;                                               \
     const long begin = get_group_id(1) * part_rows, last = min(begin + part_rows, rows); \
     const long first = there ? begin + line : last;
-#define EACH_ROW for (long row = first; row < last; row += LINES)
+// Walks rows by AHEAD at a time, and what is there of these: the a-th one and its place in memory.
+#define EACH_ROWS for (long row = first; row < last; row += AHEAD * LINES)
+#define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
+#define PLACE ((row + a * LINES) * channels + channel)
 
 #if MAKES != 2 && MAKES != 5
 // Add up numbers of the work-items that lie `apart` from each other, into the first of them.
 void sum_lines(real *first, real *second, local real *firsts, local real *seconds) {
-    const int me = get_local_id(1) * COLUMNS + get_local_id(0);
+    const int column = get_local_id(0), me = get_local_id(1) * COLUMNS + column;
     WIDTH {
-        firsts[me * WIDE + e] = first[e];
-        seconds[me * WIDE + e] = second[e];
+        firsts[e * GROUP + me] = first[e];
+        seconds[e * GROUP + me] = second[e];
     }
     for (int left = LINES / 2; left > 0; left /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
         if (me < left * COLUMNS) {
             WIDTH {
-                firsts[me * WIDE + e] += firsts[(me + left * COLUMNS) * WIDE + e];
-                seconds[me * WIDE + e] += seconds[(me + left * COLUMNS) * WIDE + e];
+                firsts[e * GROUP + me] += firsts[e * GROUP + me + left * COLUMNS];
+                seconds[e * GROUP + me] += seconds[e * GROUP + me + left * COLUMNS];
             }
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     WIDTH {
-        first[e] = firsts[me % COLUMNS * WIDE + e];
-        second[e] = seconds[me % COLUMNS * WIDE + e];
+        first[e] = firsts[e * GROUP + column];
+        second[e] = seconds[e * GROUP + column];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -110,13 +117,17 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
         shift[e] = sums[e] / (real)samples;
         sums[e] = 0;
     }
-    EACH_ROW {
-        real value[WIDE];
-        read_channels(value, OPEN(x) + row * channels + channel, quads);
-        WIDTH {
-            const real d = value[e] - shift[e];
-            sums[e] += d;
-            squares[e] = fma(d, d, squares[e]);
+    EACH_ROWS {
+        raw values[AHEAD][WIDE];
+        EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
+        EACH_AHEAD {
+            real value[WIDE];
+            take_wide(value, values[a]);
+            WIDTH {
+                const real d = value[e] - shift[e];
+                sums[e] += d;
+                squares[e] = fma(d, d, squares[e]);
+            }
         }
     }
     sum_lines(sums, squares, firsts, seconds);
@@ -157,12 +168,15 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(CONST_TENSOR(x), TENSOR_OF(cons
         factor[e] = there ? VECTOR(1)[channel + e] : 0;
         level[e] = there ? VECTOR(2)[channel + e] : 0;
     }
-    EACH_ROW {
-        const long at = row * channels + channel;
-        real value[WIDE];
-        read_channels(value, OPEN(x) + at, quads);
-        WIDTH value[e] = activated((value[e] - middle[e]) * factor[e] + level[e] SCALARS(PASS_SCALAR));
-        write_wide(OPEN(y) + at, value, quads, accumulate_y);
+    EACH_ROWS {
+        raw values[AHEAD][WIDE];
+        EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
+        EACH_AHEAD {
+            real value[WIDE];
+            take_wide(value, values[a]);
+            WIDTH value[e] = activated((value[e] - middle[e]) * factor[e] + level[e] SCALARS(PASS_SCALAR));
+            write_wide(OPEN(y) + PLACE, value, quads, accumulate_y);
+        }
     }
 }
 #endif
@@ -194,16 +208,22 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR
     if (there) {
         OPEN_VECTORS
         WIDTH means[e] = LOAD_parameter(OPEN(mean), channel + e);
-        EACH_ROW {
-            const long at = row * channels + channel;
-            real value[WIDE], gradient[WIDE];
-            read_channels(value, OPEN(x) + at, quads);
-            read_channels(gradient, OPEN(dy) + at, quads);
-            WIDTH {
-                NAME_VECTORS
-                const real flowing = FLOWING(gradient[e], value[e]);
-                sums[e] += flowing;
-                products[e] = fma(flowing, value[e] - means[e], products[e]);
+        EACH_ROWS {
+            raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];
+            EACH_AHEAD {
+                read_wide(values[a], OPEN(x) + PLACE, quads);
+                read_wide(gradients[a], OPEN(dy) + PLACE, quads);
+            }
+            EACH_AHEAD {
+                real value[WIDE], gradient[WIDE];
+                take_wide(value, values[a]);
+                take_wide(gradient, gradients[a]);
+                WIDTH {
+                    NAME_VECTORS
+                    const real flowing = FLOWING(gradient[e], value[e]);
+                    sums[e] += flowing;
+                    products[e] = fma(flowing, value[e] - means[e], products[e]);
+                }
             }
         }
     }
@@ -235,6 +255,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
     TENSOR(dx), const int accumulate_dx, const int channels, const long rows,
     const long part_rows SCALARS(SCALAR_LAST)) {
     OPEN_ROWS
+    if (!there) return;
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     real flow_mean[WIDE], slope[WIDE], gain[WIDE], means[WIDE];
     OPEN_VECTORS
@@ -244,17 +265,23 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
         slope[e] = VECTOR(1)[channel + e];
         gain[e] = VECTOR(2)[channel + e];
     }
-    EACH_ROW {
-        const long at = row * channels + channel;
-        real value[WIDE], gradient[WIDE];
-        read_channels(value, OPEN(x) + at, quads);
-        read_channels(gradient, OPEN(dy) + at, quads);
-        WIDTH {
-            NAME_VECTORS
-            const real flowing = FLOWING(gradient[e], value[e]);
-            gradient[e] = (flowing - flow_mean[e] - (value[e] - means[e]) * slope[e]) * gain[e];
+    EACH_ROWS {
+        raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];
+        EACH_AHEAD {
+            read_wide(values[a], OPEN(x) + PLACE, quads);
+            read_wide(gradients[a], OPEN(dy) + PLACE, quads);
         }
-        write_wide(OPEN(dx) + at, gradient, quads, accumulate_dx);
+        EACH_AHEAD {
+            real value[WIDE], gradient[WIDE];
+            take_wide(value, values[a]);
+            take_wide(gradient, gradients[a]);
+            WIDTH {
+                NAME_VECTORS
+                const real flowing = FLOWING(gradient[e], value[e]);
+                gradient[e] = (flowing - flow_mean[e] - (value[e] - means[e]) * slope[e]) * gain[e];
+            }
+            write_wide(OPEN(dx) + PLACE, gradient, quads, accumulate_dx);
+        }
     }
 }
 #endif

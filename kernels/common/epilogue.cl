@@ -12,6 +12,7 @@
 //     EPILOGUE_VECTOR(value, channel, at)   VL neighbouring elements of a channel, the first is
 //                                           element `at` of the result
 //     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side
+//     EPILOGUE_ALIGNED_CHANNELS(...)        the same where EXTRAS_ALIGNED, in kernels with ALIGNED_EXTRAS
 //     EPILOGUE_ELEMENT(value, channel, at)  one element
 #if defined(EPILOGUE) || defined(PROLOGUE)
 #include "pointwise/value.cl"
@@ -27,7 +28,12 @@ typedef struct {
     EPILOGUE_SCALARS(EXTRA_SCALAR)
 } Epilogue;
 
+// On matrix units of 16 bits many of them are read before the first result is written.
+#if defined(EMULATED) && !EMULATED
+#define EXTRA_PARAMETER(n) , global const stored *restrict extra##n##_base, const ulong extra##n##_offset
+#else
 #define EXTRA_PARAMETER(n) , CONST_TENSOR(extra##n)
+#endif
 #define EXTRA_SCALAR_PARAMETER(name) , const real p_##name
 #define EPILOGUE_PARAMETERS \
     CHANNEL_EXTRAS(EXTRA_PARAMETER) WHOLE_EXTRAS(EXTRA_PARAMETER) EPILOGUE_SCALARS(EXTRA_SCALAR_PARAMETER)
@@ -69,6 +75,22 @@ VALUE epilogue_channels(const VALUE x0, const Epilogue epilogue, const long chan
     EPILOGUE
     return y0;
 }
+#ifdef ALIGNED_EXTRAS
+// The same for addresses of vectors of 16 bits, eight of which are read at once.
+#define OR_ADDRESS(n) | (ulong)epilogue.x##n
+#define EXTRAS_ALIGNED ((0 WHOLE_EXTRAS(OR_ADDRESS) CHANNEL_EXTRAS(OR_ADDRESS)) % 16 == 0)
+#define LOAD_ALIGNED_CHANNELS(n) const VALUE x##n = widen8(*(global const ushort8 *)(epilogue.x##n + channel));
+#define LOAD_ALIGNED_VECTOR(n) const VALUE x##n = widen8(*(global const ushort8 *)(epilogue.x##n + at));
+VALUE epilogue_aligned_channels(const VALUE x0, const Epilogue epilogue, const long channel, const long at) {
+    EPILOGUE_SCALARS(NAME_SCALAR)
+    CHANNEL_EXTRAS(LOAD_ALIGNED_CHANNELS)
+    WHOLE_EXTRAS(LOAD_ALIGNED_VECTOR)
+    VALUE y0;
+    EPILOGUE
+    return y0;
+}
+#define EPILOGUE_ALIGNED_CHANNELS(value, channel, at) epilogue_aligned_channels(value, epilogue, channel, at)
+#endif
 #define FIRST_LANE(value) (value).s0
 #else
 #define FIRST_LANE(value) (value)
@@ -95,5 +117,7 @@ real epilogue_element(const real value, const Epilogue epilogue, const long chan
 #define PASS_EPILOGUE
 #define EPILOGUE_VECTOR(value, channel, at) (value)
 #define EPILOGUE_CHANNELS(value, channel, at) (value)
+#define EPILOGUE_ALIGNED_CHANNELS(value, channel, at) (value)
+#define EXTRAS_ALIGNED true
 #define EPILOGUE_ELEMENT(value, channel, at) (value)
 #endif

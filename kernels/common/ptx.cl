@@ -47,11 +47,17 @@ uint narrow_pair(const float low, const float high) { return narrow(low) | (uint
 
 float2 widen2(const ushort2 bits) { return widen_pair(as_uint(bits)); }
 float4 widen4(const ushort4 bits) { return (float4)(widen2(bits.lo), widen2(bits.hi)); }
-float8 widen8(const ushort8 bits) { return (float8)(widen4(bits.lo), widen4(bits.hi)); }
+float8 widen8(const ushort8 bits) {
+    const uint4 pairs = as_uint4(bits);
+    return (float8)(widen_pair(pairs.x), widen_pair(pairs.y), widen_pair(pairs.z), widen_pair(pairs.w));
+}
 float16 widen16(const ushort16 bits) { return (float16)(widen8(bits.lo), widen8(bits.hi)); }
 ushort2 narrow2(const float2 value) { return as_ushort2(narrow_pair(value.x, value.y)); }
 ushort4 narrow4(const float4 value) {
     return as_ushort4((uint2)(narrow_pair(value.x, value.y), narrow_pair(value.z, value.w)));
 }
-ushort8 narrow8(const float8 value) { return (ushort8)(narrow4(value.lo), narrow4(value.hi)); }
+ushort8 narrow8(const float8 value) {
+    return as_ushort8((uint4)(narrow_pair(value.s0, value.s1), narrow_pair(value.s2, value.s3),
+                              narrow_pair(value.s4, value.s5), narrow_pair(value.s6, value.s7)));
+}
 ushort16 narrow16(const float16 value) { return (ushort16)(narrow8(value.lo), narrow8(value.hi)); }

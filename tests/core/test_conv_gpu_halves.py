@@ -38,6 +38,7 @@ PROBLEMS = {
     "conv backward_filter f16 n2 ic16 ih9 iw10 oc24 kh3 kw3 ph1 pw1 layout=nhwc": 3,
     "conv backward_filter bf16 n3 ic6 ih8 iw9 oc11 kh3 kw3 sh2 sw2 layout=nhwc": 2,
     "conv backward_filter f16 g2 n2 ic32 ih6 iw7 oc144 kh1 kw1 layout=nhwc": 1,
+    "conv backward_filter f16 n6 ic72 ih13 iw14 oc16 kh1 kw1 layout=nhwc": 9,
 }
 
 
@@ -52,6 +53,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
         return Choice(tile, ceil_div(product.steps, steps) if steps else 1, steps)
 
     monkeypatch.setattr(halves, "choose", choose)
+    monkeypatch.setattr(halves, "LAUNCH", 0)  # phases of strides one by one
     monkeypatch.setattr(Halves, "runs_on", lambda self, device: True)
     return wanted
 
@@ -67,6 +69,51 @@ def test_matches_float64(text: str, units: str, forced: list) -> None:
         accumulate="n2" in text,
         rounded_first="layout" not in text,
     )
+
+
+PHASES = (
+    "conv backward_data f16 n2 ic16 ih7 iw8 oc40 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",
+    "conv backward_data bf16 g2 n1 ic32 id3 ih6 iw9 oc144 kd2 kh3 kw5 sd2 sw3 pw2 dh2 dw2 layout=nhwc",
+    "conv backward_data f16 n2 ic72 ih9 iw6 oc24 kh1 kw1 sh2 sw2 layout=nhwc",
+    "conv backward_data f16 n2 ic24 ih5 iw1 oc16 kh3 kw1 sh3 sw2 ph2",
+    "conv backward_data bf16 n2 ic16 ih9 iw13 oc24 kh2 kw3 sh2 sw2 pw1 layout=nhwc",  # rows end in another tile
+)
+
+
+@pytest.mark.parametrize("text", PHASES)
+def test_phases_together_match_float64(text: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(halves, "LAUNCH", 1e12)
+    units = "wgmma" if "bf16" in text else "mma"
+    forced[:] = [SMALLEST[units], 1]
+    problem = core.parse(text)
+    context = Context.on(None)
+    check(context, problem, FORMS[units].NAME, accumulate="n2" in text, rounded_first="layout" not in text)
+    last = FORMS[units].plan(replace(problem, layout="nhwc"), context.planner)
+    assert len(last.launches) == 1
+
+
+EPILOGUES = (
+    "fused conv backward_data f16 n2 ic16 ih7 iw8 oc24 kh3 kw3 sh2 sw2 layout=nhwc with whole whole :"
+    " y0 = x2 > 0 ? x0 + x1 : 0",
+    "fused conv backward_data bf16 n2 ic72 ih7 iw9 oc24 kh1 kw1 with whole : y0 = x1 > 0 ? x0 : 0",
+    "fused conv backward_data f16 n1 ic24 ih6 iw7 oc16 kh3 kw2 ph1 layout=nhwc with whole : y0 = x1 > 0 ? x0 : 0",
+    "fused conv forward f16 n2 ic24 ih7 iw9 oc40 kh3 kw3 ph1 pw1 b1 layout=nhwc with channel whole : y0 = x0 * x1 + x2",
+)
+
+
+@pytest.mark.parametrize("text", EPILOGUES)
+def test_epilogues_match_float64(text: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of sums and of data gradients, whose phases run one by one or together, and by windows."""
+    case = Check(core.parse(text))
+    forced[:] = [SMALLEST["mma"], 1]
+    for launch, windows in ((0, None), (1e12, None), (0, (SMALLEST["mma"], 3, 1))):
+        monkeypatch.setattr(halves, "LAUNCH", launch)
+        monkeypatch.setattr(halves._Builder, "choose_windows", lambda *sizes, windows=windows: windows)
+        context = Context.on(None)
+        context.device = replace(context.device, is_cpu=False, is_gpu=True)
+        plan = context.plan(case.problem, "in_kernel")
+        case.expect_right(plan, case.run(plan))
+        case.expect_added(plan, case.run(plan))
 
 
 WINDOWS = {

@@ -63,12 +63,12 @@ def plan_of(context, problem, name):
 def check(plan, problem, rng):
     arrays = problem.sample(rng)
     scalars = problem.trial_scalars()
-    expected = problem.reference(arrays, scalars)["y"]
+    expected = problem.reference(arrays, scalars)[problem.result]
     written = np.full(problem.shape, np.nan, problem.dtype)
-    plan.run(scalars=scalars, **arrays, y=written)
+    plan.run(scalars=scalars, **arrays, **{problem.result: written})
     old = rng.standard_normal(problem.shape).astype(problem.dtype)
     added = old.copy()
-    plan.run(scalars=scalars, **arrays, y=core.accumulate(added))
+    plan.run(scalars=scalars, **arrays, **{problem.result: core.accumulate(added)})
     most = TOLERANCE[problem.dtype] * np.abs(expected).max()
     assert np.abs(written - expected).max() <= most, plan.algorithm
     assert np.abs(added.astype(np.float64) - old - expected).max() <= 2 * most, plan.algorithm
@@ -111,7 +111,7 @@ def test_problems_are_read_back_and_planned(context, rng, text):
     "text, message",
     [
         ("conv forward n1 ic1 ih3 iw3 oc1 kh1 kw1 : y0 = x0", "expected a problem, 'with'"),
-        ("conv backward_data n1 ic1 ih3 iw3 oc1 kh1 kw1 with : y0 = x0", "expected a forward convolution"),
+        ("conv backward_filter n1 ic1 ih3 iw3 oc1 kh1 kw1 with : y0 = x0", "expected a forward convolution"),
         ("pointwise x0[3] : y0 = x0; with : y0 = x0", "expected a forward convolution"),
         ("conv forward n1 ic1 ih3 iw3 oc1 kh1 kw1 with row : y0 = x0 + x1", "expected words of"),
         ("conv forward n1 ic1 ih3 iw3 oc1 kh1 kw1 with : y0 = x0 + x1", "the name 'x1'"),
@@ -128,6 +128,8 @@ def test_bad_texts_are_refused(text, message):
 HEAD = """input x[2,6,9,11] w[10,6,3,3] c[10] r[2,10,9,11] one[1] big[3,1980]
 y = x w | conv forward n2 ic6 ih9 iw11 oc10 kh3 kw3 ph1 pw1
 """
+
+SHAPES_OF_GRADIENTS = {"d": "2,10,5,6", "w": "10,6,3,3", "c": "6", "r": "2,6,9,11", "m": "2,6,9,11"}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,26 @@ def test_types_of_16_bits_are_rounded_once(context, rng, dtype):
     for passes in ("", "-all"):
         found = context.compile(graph, passes).run(arrays)["z"].astype(np.float64)
         assert np.abs(found - exact).max() <= 3 * unit * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_data_gradients_of_16_bits_are_fused(context, rng, dtype):
+    given = " ".join(f"{name}:{dtype}[{shape}]" for name, shape in SHAPES_OF_GRADIENTS.items())
+    graph = parse_graph(
+        f"input {given}\ng = d w | conv backward_data {dtype} n2 ic6 ih9 iw11 oc10 kh3 kw3 sh2 sw2 ph1 pw1\n"
+        f"z = c g r m | pointwise {dtype} x0[6,1] x1[2,6,99] x2[2,6,99] x3[2,6,99] : y0 = x3 > 0 ? x1 * x0 + x2 : 0\n"
+        "output z"
+    )
+    fused = fuse_epilogues(graph, lambda problem: True)
+    if dtype == "f32":
+        assert fused == graph
+        return
+    assert str(fused.nodes[0].problem).endswith(" with channel whole whole : y0 = x3 > 0 ? x0 * x1 + x2 : 0")
+    arrays = {v.name: rng.standard_normal(v.shape).astype(v.dtype) for v in graph.inputs}
+    exact = evaluate(graph, arrays)["z"].ravel()
+    for one in (graph, fused):
+        found = context.compile(one, "-all").run(arrays)["z"].ravel()
+        assert np.abs(found - exact).max() <= 3 * ROUNDING["float16"] * np.abs(exact).max()
 
 
 def test_a_layer_stays_in_front_of_a_change_of_its_state():

@@ -46,3 +46,13 @@ def test_no_macro_takes_any_number_of_arguments():
     """OpenCL C has no such macros, and NVIDIA's compiler refuses them."""
     pattern = re.compile(r"^\s*#\s*define\s+\w+\([^)]*\.\.\.\)", re.M)
     assert not [path for path in (ROOT / "kernels").rglob("*.cl") if pattern.search(path.read_text())]
+
+
+def test_no_kernel_defines_again_what_nvidias_compiler_gets_in_front_of_it():
+    """It takes no second definition, and no other compiler sees the first."""
+    definition = re.compile(r"^(?:\w+ )+(\w+)\([^;{}]*\)\s*\{", re.M)
+    front = ROOT / "kernels" / "common" / "ptx.cl"
+    names = set(definition.findall(front.read_text()))
+    assert {"widen", "narrow_pair"} <= names
+    others = {path: definition.findall(path.read_text()) for path in (ROOT / "kernels").rglob("*.cl") if path != front}
+    assert not {path.name: again for path, found in others.items() if (again := names.intersection(found))}

@@ -13,4 +13,6 @@ def channels_of(problem: ConvProblem | DenseProblem) -> tuple[int, int]:
     """Return how many channels a layer's result has, and how many elements lie from one to the next."""
     if isinstance(problem, DenseProblem):
         return problem.outputs, 1
-    return problem.out_channels, 1 if problem.layout == LAST else math.prod(problem.out_size)
+    forward = problem.direction == "forward"
+    channels, size = (problem.out_channels, problem.out_size) if forward else (problem.in_channels, problem.in_size)
+    return channels, 1 if problem.layout == LAST else math.prod(size)

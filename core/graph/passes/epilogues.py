@@ -1,4 +1,8 @@
-"""Makes a pointwise problem that follows a convolution or a dense layer part of the kernel that computes the layer."""
+"""Makes a pointwise problem that follows a convolution or a dense layer part of the kernel that computes the layer.
+
+The data gradient of a convolution is such a layer too: gradients of other branches are added to it, and a rectifier's
+is one that follows it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,13 @@ from dataclasses import dataclass, replace
 
 from clgraft.core.graph.passes.channels import channels_of
 from clgraft.core.graph.structure import Fits, Node, Some, Structure
-from clgraft.core.operators.conv import ConvProblem
-from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.fused import FusedProblem
-from clgraft.core.operators.fused.problem import MOST_EXTRAS
+from clgraft.core.operators.fused.problem import MOST_EXTRAS, fusable
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import IDENTIFIER
 from clgraft.core.operators.pointwise.loop import broadcast_strides
 from clgraft.core.planning.epilogue import CHANNEL, WHOLE
-from clgraft.core.problem import Problem
+from clgraft.core.problem import SMALL, Problem
 
 WIDE = "float32"
 
@@ -99,7 +101,10 @@ def _layer_of(graph: Structure, nodes: list[Node | None], name: str, reader: int
     layer = None if writer is None else nodes[writer]
     if writer is None or layer is None or graph.readers[name] != (reader,) or name in graph.outputs:
         return None
-    if not isinstance(layer.problem, (ConvProblem, DenseProblem)) or layer.problem.direction != "forward":
+    problem = layer.problem
+    # data gradients have epilogues on matrix units that multiply 16 bits
+    direction = getattr(problem, "direction", "")
+    if not fusable(problem) or (direction != "forward" and problem.dtype not in SMALL):
         return None
     return None if graph.changes_between(layer.reads, writer, reader) else layer
 

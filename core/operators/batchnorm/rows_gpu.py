@@ -27,7 +27,9 @@ WIDE = 4  # channels of a work-item
 MOST_COLUMNS = 32  # work-items along the channels of a row
 JOINED = 8  # channels that a work-group of the second launch joins, as the kernels have it
 LEAST_ROWS = 8  # of a work-item
-GROUPS_PER_UNIT = 8  # work-groups that each compute unit gets at most
+# by the bytes of an element, forward and backward
+GROUPS_PER_UNIT = {2: (4, 2), 4: (8, 8), 8: (8, 8)}  # work-groups that each compute unit gets at most
+AHEAD = {2: (4, 4), 4: (2, 1), 8: (1, 1)}  # rows that are read at once
 VECTORS = 3  # per channel, of a part and between the launches
 
 
@@ -57,11 +59,13 @@ class _Rows:
     def __init__(self, problem: BatchNormProblem, planner: Planner) -> None:
         self.problem, self.planner, self.kernels = problem, planner, TrainingKernels(problem, planner)
         channels, size = problem.channels, np.dtype(self.kernels.real).itemsize
+        nbytes, backward = np.dtype(problem.dtype).itemsize, int(not self.kernels.forward)
         wide = WIDE if channels % WIDE == 0 else 1
         columns = min(MOST_COLUMNS, 1 << (channels // wide - 1).bit_length())
-        self.defines: dict[str, Any] = {**self.kernels.defines, "GROUP": GROUP, "WIDE": wide, "COLUMNS": columns}
+        sizes = {"GROUP": GROUP, "WIDE": wide, "COLUMNS": columns, "AHEAD": AHEAD[nbytes][backward]}
+        self.defines: dict[str, Any] = {**self.kernels.defines, **sizes}
         self.columns, self.blocks = columns, ceil_div(channels, columns * wide)
-        wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, self.blocks)
+        wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT[nbytes][backward], self.blocks)
         least = LEAST_ROWS * GROUP // columns
         part_rows = ceil_div(problem.batch, max(1, min(wanted, problem.batch // least)))
         self.parts = ceil_div(problem.batch, part_rows)

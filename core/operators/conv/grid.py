@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import product
 from math import gcd, prod
 
-from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET
+from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div, in_3d
@@ -177,6 +177,19 @@ def backward_data_grids(problem: ConvProblem) -> list[Grid]:
             phases.append(axis)
         per_axis.append(phases)
     return [Grid(problem.batch, (outer, middle, inner)) for outer, middle, inner in product(*per_axis)]
+
+
+def phase_grid_argument(problem: ConvProblem) -> StructConstant:
+    """Return the kernels' PhaseGrid: all phases of backward data."""
+    sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
+    source, target, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
+    return PHASE_GRID.pack(
+        {
+            **{"batch": problem.batch, "groups": problem.groups, "source": source, "target": target},
+            **{"kernel": kernel, "stride": stride, "pad": pad, "dilate": dilate},
+            "distance": [s // gcd(s, d) for s, d in zip(stride, dilate)],
+        }
+    )
 
 
 def dense_grid(problem: ConvProblem) -> Grid:

@@ -26,7 +26,7 @@ def plan(problem: FusedProblem, planner: Planner) -> Launches:
     middle = layout.take(math.prod(problem.shape) * size, size)
 
     def bind(item: Any) -> Any:
-        if isinstance(item, Buffer) and item.name == "y":
+        if isinstance(item, Buffer) and item.name == problem.result:
             return middle
         return Constant(np.int32(0)) if isinstance(item, Accumulate) else item
 
@@ -41,7 +41,7 @@ def plan(problem: FusedProblem, planner: Planner) -> Launches:
             i: Operand(binding, broadcast_strides(shape, common))
             for i, (binding, shape) in enumerate(zip(bindings, pointwise.inputs))
         },
-        outputs={0: Result(Buffer("y"), "y")},
+        outputs={0: Result(Buffer(problem.result), problem.result)},
         scalars=problem.scalars(),
         dtype=problem.dtype,
     )

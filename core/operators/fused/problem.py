@@ -1,4 +1,4 @@
-"""A convolution or a dense layer with pointwise operators that follow it, as one problem."""
+"""A convolution, its data gradient or a dense layer with pointwise operators that follow it, as one problem."""
 
 from __future__ import annotations
 
@@ -24,14 +24,21 @@ MOST_EXTRAS = 8  # each takes two kernel arguments
 TEXT = re.compile(r"(.*?)\s+with((?:\s+\w+)*)(?:\s+scalars\{([^}]*)\})?\s*:\s*(.*)", re.DOTALL)
 
 
+def fusable(problem: Problem) -> bool:
+    """Return whether a program for each element of its result can follow a problem."""
+    if isinstance(problem, DenseProblem):
+        return problem.direction == "forward"
+    return isinstance(problem, ConvProblem) and problem.direction in ("forward", "backward_data")
+
+
 @dataclass(frozen=True)
 class FusedProblem(Problem):
-    """A forward convolution or dense layer and a program for each element of its result.
+    """A convolution, forward or backward data, or a forward dense layer, and a program for each element of its result.
 
     Parameters
     ----------
     base : ConvProblem or DenseProblem
-        In the forward direction.
+        In the forward direction; of a convolution also backward_data.
     extras : tuple of str
         For each further input of the program, x1, x2, ...: ``channel`` for a vector with one element for each channel
         of the result, ``whole`` for an array of the result's shape.
@@ -55,6 +62,7 @@ class FusedProblem(Problem):
         "conv forward n2 ic16 ih7 iw7 oc32 kh1 kw1 b1 with whole : y0 = x0 + x1 > 0 ? x0 + x1 : 0",
         "conv forward n2 g12 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 with : y0 = clamp(x0, 0, 6)",
         "dense forward n8 i257 o129 b1 with channel scalars{slope} : y0 = x0 > x1 ? x0 : slope * x0",
+        "conv backward_data n2 ic16 ih7 iw8 oc24 kh3 kw3 sh2 sw2 with whole whole : y0 = x2 > 0 ? x0 + x1 : 0",
     )
 
     base: ConvProblem | DenseProblem
@@ -67,13 +75,17 @@ class FusedProblem(Problem):
         object.__setattr__(self, "extras", tuple(self.extras))
         object.__setattr__(self, "parameters", tuple(self.parameters))
         object.__setattr__(self, "expression", " ".join(self.expression.split()))
-        known = isinstance(self.base, (ConvProblem, DenseProblem)) and self.base.direction == "forward"
-        self._expect(known, "problem", self.base, "a forward convolution or dense layer")
+        self._expect(fusable(self.base), "problem", self.base, "a forward convolution or dense layer, or backward_data")
         object.__setattr__(self, "base", replace(self.base, dtype=self.dtype or self.base.dtype))
         object.__setattr__(self, "dtype", self.base.dtype)
         self._expect(set(self.extras) <= set(KINDS), "inputs", self.extras, f"words of {KINDS}")
         self._expect(len(self.extras) <= MOST_EXTRAS, "inputs", self.extras, f"at most {MOST_EXTRAS}")
         self._expect(self.pointwise.assignments.outputs == 1, "expression", self.expression, "one output, y0")
+
+    @property
+    def result(self) -> str:
+        """The name of the result: the base's."""
+        return self.base.arguments()[-1].name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -120,6 +132,8 @@ class FusedProblem(Problem):
 
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the base, whose result nobody kept, and then the gradients of the program and of the base."""
+        if self.result != "y":
+            return super().gradients()
 
         def symbol(name: str) -> str:
             return {"x0": "_base", "dx0": "_dbase", "dy0": "dy"}.get(name, name)
@@ -145,11 +159,11 @@ class FusedProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        y = self.base.reference({a.name: arrays[a.name] for a in self.base.arguments()[:-1]})["y"]
+        y = self.base.reference({a.name: arrays[a.name] for a in self.base.arguments()[:-1]})[self.result]
         problem = self.pointwise
         given = {"x0": y, **{f"x{i}": np.asarray(arrays[f"x{i}"], np.float64) for i in range(1, len(self.extras) + 1)}}
         shaped = {a.name: given[a.name].reshape(a.shape) for a in problem.arguments()[:-1]}
-        return {"y": problem.reference(shaped, scalars or self.trial_scalars())["y0"].reshape(self.shape)}
+        return {self.result: problem.reference(shaped, scalars or self.trial_scalars())["y0"].reshape(self.shape)}
 
     def __str__(self) -> str:
         words = [self.kind, str(self.base), "with", *self.extras]

@@ -11,11 +11,37 @@
 // still run when the next step's begin. MICRO says which micro kernel multiplies them, loaders/halves.cl how operands
 // get there, store/halves.cl where sums go. The depth can be split into parts, whose sums conv_sum_halves adds in a
 // fixed order. row_step: elements from pixel to pixel of dy in FILTER.
+//
+// With PHASES one launch has all phases of a stride, next to each other: `rows_at_most` are those of the largest one.
 
 #include "conv/gemm_gpu/halves_product.cl"
 
+#ifndef PHASES
+#define PHASES 0
+#endif
+
 #ifdef MICRO
 #include "conv/gemm_gpu/loaders/halves.cl"
+#if PHASES
+#include "conv/gemm_gpu/loaders/phases.cl"
+#define GRID_PARAMETERS const PhaseGrid phases
+
+Taps taps_of(const Phase phase, const PhaseGrid phases) {
+    Taps met;
+#define SET_TAPS(a)                     \
+    met.kernel_##a = phases.kernel_##a; \
+    met.taps_##a = phase.a.taps;        \
+    met.first_##a = phase.a.first;      \
+    met.step_##a = -phases.distance_##a;
+    SET_TAPS(d)
+    SET_TAPS(h)
+    SET_TAPS(w)
+#undef SET_TAPS
+    return met;
+}
+#else
+#define GRID_PARAMETERS const Grid grid, const Target place, const Taps met
+#endif
 
 #define A_TILE (TILE_M * HALVES_DEPTH)
 #define B_TILE (TILE_N * HALVES_DEPTH)
@@ -70,17 +96,31 @@ ALWAYS_INLINE void multiply_steps(
 }
 
 ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_gemm_halves(
-    CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows,
-    const int columns, const int depth, const int channels, const int row_step, const int parts,
-    const int steps_of_part, const int groups, const Grid grid, const Target place,
-    const Taps met EPILOGUE_PARAMETERS) {
-    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
+    CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows_at_most,
+    const int columns, const int depth_at_most, const int channels, const int row_step, const int parts,
+    const int steps_of_part, const int groups, GRID_PARAMETERS EPILOGUE_PARAMETERS) {
+    const int row_tiles = (rows_at_most + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
     // columns are innermost: neighbours in time read the same rows
     int rest = get_group_id(0);
     const int column_tile = rest % column_tiles * TILE_N;
     rest /= column_tiles;
+#if PHASES
+    Phase phase;
+    set_phase(&phase, rest % PHASE_COUNT, phases);
+    rest /= PHASE_COUNT;
+#endif
     const int row_tile = rest % row_tiles * TILE_M;
     rest /= row_tiles;
+#if PHASES
+    const Grid grid = phase.grid;
+    const Target place = phase.target;
+    const Taps met = taps_of(phase, phases);
+    const int rows = grid.batch * grid.size_d * grid.size_h * grid.size_w;
+    // beyond a phase's rows a tile multiplies and stores nothing: PoCL 3.1 without optimisation takes no return here
+    const int depth = row_tile < rows ? channels * grid.taps_d * grid.taps_h * grid.taps_w : 0;
+#else
+    const int rows = rows_at_most, depth = depth_at_most;
+#endif
     const int part = rest % parts, group = rest / parts, first = part * steps_of_part;
     const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
@@ -125,26 +165,45 @@ ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv
 }
 #endif
 
-// Adds the sums of a product's parts in order and finishes as the product does without a split. Global: eighths of
-// columns, rounded up; rows; groups. kept, channels: see store/halves.cl; both 1 where all columns are kept.
-kernel void conv_sum_halves(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias,
-                            const int accumulate, const int rows, const int columns, const int parts, const int groups,
-                            const int kept, const int channels, const Target place EPILOGUE_PARAMETERS) {
+#ifndef SLICES
+#define SLICES 1
+#endif
+#define SUMMED 8  // vectors of columns of a work-group
+
+// Adds the sums of a product's parts in a fixed order and finishes as the product does without a split. A work-item
+// adds every SLICES-th part of eight columns, and the first one of them adds those sums. Global: groups of SUMMED *
+// SLICES work-items for eighths of columns; rows; groups. kept, channels: see store/halves.cl; both 1 where all columns
+// are kept.
+kernel __attribute__((reqd_work_group_size(SUMMED * SLICES, 1, 1))) void conv_sum_halves(
+    TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
+    const int rows, const int columns, const int parts, const int groups, const int kept, const int channels,
+    const Target place EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int column = get_global_id(0) * 8, row = get_global_id(1), group = get_global_id(2);
+    const int slice = get_local_id(0) / SUMMED, row = get_global_id(1), group = get_global_id(2);
+    const int column = (get_group_id(0) * SUMMED + get_local_id(0) % SUMMED) * 8;
     const long next = (long)groups * rows * columns;
     global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
     const int there = min(columns - column, 8);
     float8 sum = 0;
     if (there == 8 && (ulong)from % 16 == 0 && next % 4 == 0) {
-        for (int part = 0; part < parts; part++, from += next)
-            sum += (float8)(*(global const float4 *)from, *(global const float4 *)(from + 4));
+#pragma unroll 4
+        for (int part = slice; part < parts; part += SLICES) {
+            global const float4 *own = (global const float4 *)(from + part * next);
+            sum += (float8)(own[0], own[1]);
+        }
     } else {
         float all[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        for (int part = 0; part < parts; part++, from += next)
-            for (int i = 0; i < there; i++) all[i] += from[i];
+        for (int part = slice; part < parts; part += SLICES)
+            for (int i = 0; i < there; i++) all[i] += from[part * next + i];
         sum = (float8)(all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]);
     }
+#if SLICES > 1
+    local float8 slices[SUMMED * SLICES];
+    slices[get_local_id(0)] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (slice) return;
+    for (int i = 1; i < SLICES; i++) sum += slices[get_local_id(0) + i * SUMMED];
+#endif
     int count = there;
     long at = column;
     int width = columns;

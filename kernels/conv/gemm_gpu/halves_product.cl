@@ -59,23 +59,51 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged) {
 // the group's first column in a row of the tile; below 0: the row is not stored. The usual case has short code of its
 // own: products of few steps wait for instructions.
 #define VECTORS_OF_ROW (TILE_N / 8)
+#define ROWS_AT_A_TIME (THREADS / VECTORS_OF_ROW)
+#define STAGED8(row) (float8)(*(local const float4 *)(of_row + (row)), *(local const float4 *)(of_row + (row) + 4))
+#ifdef EPILOGUE
+#define ONE_MORE(n) +1
+#if (0 WHOLE_EXTRAS(ONE_MORE)) > 0
+#define WHOLE_AHEAD 4
+#endif
+#endif
+#ifdef WHOLE_AHEAD
+// Of inputs as large as the result vectors of several rows are read before the first row is stored.
+#define STORE_ROWS(FIRST)                                                                                     \
+    _Pragma("unroll 1") for (int first = get_local_id(0) / VECTORS_OF_ROW; first < TILE_M;                    \
+                             first += ROWS_AT_A_TIME * WHOLE_AHEAD) {                                         \
+        long places[WHOLE_AHEAD];                                                                             \
+        ushort8 results[WHOLE_AHEAD];                                                                         \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) {                                             \
+            const int row = first + a * ROWS_AT_A_TIME;                                                       \
+            const long at = row < TILE_M ? FIRST(row) + column : -1;                                          \
+            places[a] = at >= column ? at : -1;                                                               \
+            const float8 sum = first_sum + STAGED8(row < TILE_M ? a * ROWS_AT_A_TIME * STAGED_PITCH : 0);     \
+            results[a] = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at >= column ? at : channel));       \
+        }                                                                                                     \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) if (places[a] >= 0) *                         \
+            (global ushort8 *)(OPEN(target) + places[a]) = results[a];                                        \
+        of_row += WHOLE_AHEAD * ROWS_AT_A_TIME * STAGED_PITCH;                                                \
+    }
+#else
+#define STORE_ROWS(FIRST)                                                                                        \
+    _Pragma("unroll 1") for (int row = get_local_id(0) / VECTORS_OF_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {  \
+        const long at = FIRST(row) + column;                                                                     \
+        if (at >= column) {                                                                                      \
+            const float8 sum = first_sum + STAGED8(0);                                                           \
+            *(global ushort8 *)(OPEN(target) + at) = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at));       \
+        }                                                                                                        \
+        of_row += ROWS_AT_A_TIME * STAGED_PITCH;                                                                 \
+    }
+#endif
 #define STORE_STAGED(FIRST)                                                                                         \
     const int vector = get_local_id(0) % VECTORS_OF_ROW * 8, column = column_tile + vector;                         \
     local const float *of_row = staged + get_local_id(0) / VECTORS_OF_ROW * STAGED_PITCH + vector;                  \
     if (column >= columns) return;                                                                                  \
     const int channel = group * columns + column;                                                                   \
-    if (columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0 && !accumulate) {                                         \
+    if (columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0 && EXTRAS_ALIGNED && !accumulate) {                       \
         const float8 first_sum = has_bias ? VLOAD(OPEN(bias), channel) : (float8)(0);                               \
-        _Pragma("unroll 1") for (int row = get_local_id(0) / VECTORS_OF_ROW; row < TILE_M;                          \
-                                 row += THREADS / VECTORS_OF_ROW) {                                                 \
-            const long at = FIRST(row) + column;                                                                    \
-            if (at >= column) {                                                                                     \
-                const float8 sum =                                                                                  \
-                    first_sum + (float8)(*(local const float4 *)of_row, *(local const float4 *)(of_row + 4));       \
-                *(global ushort8 *)(OPEN(target) + at) = NARROW_VECTOR(EPILOGUE_CHANNELS(sum, channel, at));        \
-            }                                                                                                       \
-            of_row += THREADS / VECTORS_OF_ROW * STAGED_PITCH;                                                      \
-        }                                                                                                           \
+        STORE_ROWS(FIRST)                                                                                           \
     } else {                                                                                                        \
         _Pragma("unroll 1") for (int row = get_local_id(0) / VECTORS_OF_ROW; row < TILE_M;                          \
                                  row += THREADS / VECTORS_OF_ROW) {                                                 \

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import PHASE_GRID
 from clgraft.core.operators.conv.gemm_gpu.constants import (
     GATHER,
     PHASE_TAPS,
@@ -29,7 +28,7 @@ from clgraft.core.operators.conv.gemm_gpu.product import TileChoice, choose, ins
 from clgraft.core.operators.conv.gemm_gpu.stream import STREAM, stream_of
 from clgraft.core.operators.conv.gemm_gpu.tile import Form, ProductShape, Tile
 from clgraft.core.operators.conv.gemm_gpu.wgmma import WGMMA, promotion
-from clgraft.core.operators.conv.grid import Grid, GridAxis
+from clgraft.core.operators.conv.grid import Grid, GridAxis, phase_grid_argument
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -204,8 +203,7 @@ class Builder:
         if channels % tile.k or (work_groups < self.planner.device.compute_units and channels * taps > LONG_DEPTH):
             return False
         self.expect_own(tile)
-        sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
-        source, target, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
+        source, kernel = in_3d(problem.out_size, 1), in_3d(problem.kernel, 1)
         whole = Grid(problem.batch, tuple(GridAxis(o, o, o, k, tap_step=1) for o, k in zip(source, kernel)))
         defines = {
             "LOADER": GATHER,
@@ -225,13 +223,7 @@ class Builder:
                 (
                     *(packed, Buffer("dy"), Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),
                     *ints(rows, channels),
-                    PHASE_GRID.pack(
-                        {
-                            **{"batch": problem.batch, "groups": problem.groups, "source": source, "target": target},
-                            **{"kernel": kernel, "stride": stride, "pad": pad, "dilate": dilate},
-                            "distance": [s // gcd(s, d) for s, d in zip(stride, dilate)],
-                        }
-                    ),
+                    phase_grid_argument(problem),
                 ),
                 ("dx",),
                 precision=tile.precision,

@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.channels_last.transposes import through
-from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET
+from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, splits
-from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
+from clgraft.core.operators.conv.grid import (
+    Grid,
+    GridAxis,
+    backward_data_grids,
+    forward_grid,
+    phase_grid_argument,
+)
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -38,6 +44,8 @@ FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, 
 MOST_STAGES = 4  # steps whose weights are in local memory, with windows
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
+SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
+SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # In cycles of a compute unit; only ratios count
@@ -259,8 +267,8 @@ class Halves:
                 yield {"tile": tile.name, "parts": parts}
 
     def fuses(self, problem: ConvProblem, epilogue: Epilogue) -> bool:
-        """Return whether an epilogue is served: all of them, forward."""
-        return problem.direction == "forward"
+        """Return whether an epilogue is served: all of them, forward and of data gradients."""
+        return problem.direction in ("forward", "backward_data")
 
     def plan(
         self,
@@ -344,8 +352,10 @@ class _Builder:
             w, inputs = self.padded("w", problem.out_channels * taps, self.inputs)
             if inputs != self.inputs:
                 raise Declined(f"backward data is for multiples of {VECTOR} input channels")
-            for grid in backward_data_grids(problem):
-                self.pixel_product("DATA", grid, dy, w, self.inputs, outputs)
+            grids = [grid for grid in backward_data_grids(problem) if grid.pixels]
+            if not self.phases_product(grids, dy, w, outputs):
+                for grid in grids:
+                    self.pixel_product("DATA", grid, dy, w, self.inputs, outputs)
         return Launches(tuple(self.launches), self.layout.nbytes)
 
     def padded(self, name: str, rows: int, channels: int) -> tuple[Buffer | Workspace, int]:
@@ -393,6 +403,52 @@ class _Builder:
         if self.windows_product(operation, product, grid, source, weights, channels):
             return
         self.product(operation, product, grid, (source, weights), channels, 0, columns, columns)
+
+    def phases_product(self, grids: list[Grid], dy: Any, weights: Any, channels: int) -> bool:
+        """Add all phases of backward data in one launch if that is expected to be faster; say whether."""
+        if len(grids) < 2 or (self.settings and int(self.settings["parts"]) > 1):
+            return False
+        pixels = [grid.pixels for grid in grids]
+        depths = [channels * grid.taps for grid in grids]
+        mean = ceil_div(sum(rows * depth for rows, depth in zip(pixels, depths)), sum(pixels))
+        phases = [Product(rows, self.inputs, depth, self.groups) for rows, depth in zip(pixels, depths)]
+        units, problem = self.planner.device.compute_units, self.problem
+        if self.settings:
+            tile = self.choose(phases[0]).tile
+        else:
+            whole = Product(sum(pixels), self.inputs, mean, self.groups)
+            tile = choose(whole, self.tiles, units).tile
+            one_by_one = sum(choose(each, self.tiles, units).time for each in phases) + LAUNCH * (len(phases) - 1)
+            if one_by_one < cycles(whole, tile, 1, units):
+                return False
+        work_groups = ceil_div(max(pixels), tile.m) * ceil_div(self.inputs, tile.n) * self.groups * len(grids)
+        if work_groups > LARGEST:
+            return False
+        defines = {
+            **tile.defines(),
+            **PHASE_GRID.defines(),
+            "OPERATION": TABLE["DATA"],
+            "PHASES": 1,
+            "BOUNDED": int(not all(grid.inside for grid in grids)),
+            "AXES": max(grid.used_axes for grid in grids),
+            **epilogue_defines(self.epilogue),
+        }
+        self.launches.append(
+            Launch(
+                self.kernel("conv_gemm_halves", defines, tile.options if self.native else ()),
+                (work_groups * tile.threads,),
+                (tile.threads,),
+                (
+                    *(dy, weights, Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),
+                    *ints(max(pixels), self.inputs, max(depths), channels, 0),
+                    *ints(1, ceil_div(max(depths), HALVES_DEPTH), self.groups),
+                    phase_grid_argument(problem),
+                    *epilogue_arguments(self.epilogue, problem.dtype),
+                ),
+                ("dx",),
+            )
+        )
+        return True
 
     def windows_product(
         self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
@@ -531,12 +587,14 @@ class _Builder:
             )
         )
         if split:
+            slices = next(count for count in SLICES if count <= max(1, choice.parts // 4))
+            vectors = round_up(ceil_div(product.columns, VECTOR), SUMMED)
             numbers = (*sizes, choice.parts, product.groups, *((kept, wide) if kept < wide else (1, 1)))
             self.launches.append(
                 Launch(
-                    self.kernel("conv_sum_halves", {"OPERATION": TABLE[operation], **dense, **fused}),
-                    (ceil_div(product.columns, VECTOR), product.rows, product.groups),
-                    None,
+                    self.kernel("conv_sum_halves", {"OPERATION": TABLE[operation], "SLICES": slices, **dense, **fused}),
+                    (vectors * slices, product.rows, product.groups),
+                    (SUMMED * slices, 1, 1),
                     (*sums, *finish, *ints(has_bias), Accumulate(result), *ints(*numbers), place, *last),
                     (result,),
                 )

@@ -32,9 +32,34 @@ typedef struct {
 } Phase;
 
 #if PHASES
+// The numbers of phases along two axes, and of all phases.
+#define PHASES_H min(phases.stride_h, phases.target_h)
+#define PHASES_W min(phases.stride_w, phases.target_w)
+#define PHASE_COUNT (min(phases.stride_d, phases.target_d) * PHASES_H * PHASES_W)
+
+// Sets the axes, the grid and the target of a phase.
+void set_phase(Phase *found, const int phase, const PhaseGrid phases) {
+    const int phase_d = phase / PHASES_W / PHASES_H, phase_h = phase / PHASES_W % PHASES_H, phase_w = phase % PHASES_W;
+    found->grid.batch = phases.batch;
+#define SET_AXIS(a)                                                                                           \
+    found->a = phase_axis(phase_##a, phases.target_##a, phases.kernel_##a, phases.stride_##a, phases.pad_##a, \
+                          phases.dilate_##a, phases.distance_##a);                                            \
+    found->grid.size_##a = found->target.pixels_##a = found->a.size;                                          \
+    found->grid.source_##a = phases.source_##a;                                                               \
+    found->grid.taps_##a = found->a.taps;                                                                     \
+    found->grid.stride_##a = 1;                                                                               \
+    found->grid.begin_##a = found->a.begin;                                                                   \
+    found->grid.step_##a = phases.dilate_##a * phases.distance_##a / phases.stride_##a;                       \
+    found->target.size_##a = phases.target_##a;                                                               \
+    found->target.stride_##a = phases.stride_##a;                                                             \
+    found->target.begin_##a = phase_##a;
+    SET_AXIS(d)
+    SET_AXIS(h)
+    SET_AXIS(w)
+#undef SET_AXIS
+}
+
 Phase phase_of_group(const int rows, const PhaseGrid phases) {
-    const int count_h = min(phases.stride_h, phases.target_h), count_w = min(phases.stride_w, phases.target_w);
-    const int count = min(phases.stride_d, phases.target_d) * count_h * count_w;
     const int largest = phases.batch * ((phases.target_d + phases.stride_d - 1) / phases.stride_d) *
                         ((phases.target_h + phases.stride_h - 1) / phases.stride_h) *
                         ((phases.target_w + phases.stride_w - 1) / phases.stride_w);
@@ -43,29 +68,11 @@ Phase phase_of_group(const int rows, const PhaseGrid phases) {
     uint id = get_group_id(0);
     found.row_tile = id % row_tiles * TILE_M;
     id /= row_tiles;
-    const int phase = id % count;
-    id /= count;
+    const int phase = id % PHASE_COUNT;
+    id /= PHASE_COUNT;
     found.column_tile = id % column_tiles * TILE_N;
     found.group = id / column_tiles;
-
-    const int phase_d = phase / count_w / count_h, phase_h = phase / count_w % count_h, phase_w = phase % count_w;
-    found.grid.batch = phases.batch;
-#define SET_AXIS(a)                                                                                          \
-    found.a = phase_axis(phase_##a, phases.target_##a, phases.kernel_##a, phases.stride_##a, phases.pad_##a, \
-                         phases.dilate_##a, phases.distance_##a);                                            \
-    found.grid.size_##a = found.target.pixels_##a = found.a.size;                                            \
-    found.grid.source_##a = phases.source_##a;                                                               \
-    found.grid.taps_##a = found.a.taps;                                                                      \
-    found.grid.stride_##a = 1;                                                                               \
-    found.grid.begin_##a = found.a.begin;                                                                    \
-    found.grid.step_##a = phases.dilate_##a * phases.distance_##a / phases.stride_##a;                       \
-    found.target.size_##a = phases.target_##a;                                                               \
-    found.target.stride_##a = phases.stride_##a;                                                             \
-    found.target.begin_##a = phase_##a;
-    SET_AXIS(d)
-    SET_AXIS(h)
-    SET_AXIS(w)
-#undef SET_AXIS
+    set_phase(&found, phase, phases);
     return found;
 }
 

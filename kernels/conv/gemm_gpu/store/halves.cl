@@ -4,6 +4,7 @@
 // Rows of a product of pixels are pixels of the grid and its columns channels; with TARGET == TO_FILTER rows are
 // output channels and columns taps of `channels` input channels, of which the target has the first `kept`.
 
+#define ALIGNED_EXTRAS
 #include "common/epilogue.cl"
 #include "conv/grid.cl"
 
@@ -24,26 +25,6 @@ ALWAYS_INLINE long first_of_row(const int row, const int columns, const int grou
 #endif
 }
 
-#if defined(EMULATED) && !EMULATED
-// Two numbers, rounded: a vector's conversion by OpenCL's functions goes through memory.
-ALWAYS_INLINE uint narrow_pair(const float first, const float second) {
-    uint bits;
-#ifdef BRAIN
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-#else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-#endif
-    return bits;
-}
-ALWAYS_INLINE ushort8 narrow_vector(const float8 v) {
-    return as_ushort8(
-        (uint4)(narrow_pair(v.s0, v.s1), narrow_pair(v.s2, v.s3), narrow_pair(v.s4, v.s5), narrow_pair(v.s6, v.s7)));
-}
-#define NARROW_VECTOR(v) narrow_vector(v)
-#else
-#define NARROW_VECTOR(v) narrow8(v)
-#endif
-
 // Finishes eight neighbours, of which there are `count`: element `at` of the target and its channel are the first's.
 ALWAYS_INLINE void finish8(float8 sum, global stored *target, const long at, const int channel, const int count,
                            global const stored *bias, const int has_bias, const int accumulate TAKE_EPILOGUE) {
@@ -53,7 +34,7 @@ ALWAYS_INLINE void finish8(float8 sum, global stored *target, const long at, con
         if ((ulong)(target + at) % 16 == 0) {
             global ushort8 *const to = (global ushort8 *)(target + at);
             if (accumulate) sum += widen8(*to);
-            *to = NARROW_VECTOR(sum);
+            *to = narrow8(sum);
             return;
         }
         if (accumulate) sum += VLOAD(target, at);
