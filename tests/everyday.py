@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests import recorded
 HERE = Path(__file__).resolve().parent
 MARK = "exhaustive"
 COLLECTED = pytest.StashKey[dict[str, bool]]()  # every test that a run has found, and whether `make test` runs it
+IN_TURN = pytest.StashKey[list[str]]()  # tests that other turns run
 TARGET = "at most 6 minutes on two cores"
 COVERS = (
     "every operator on named problems, the C interface, MXNet's and Caffe's operators and swaps, the command line",
@@ -207,6 +209,7 @@ MANY = (
     rule("core/test_tuning_candidates.py"),
     rule("mxnet_ops/test_nets.py"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_every_other_net_*"),
+    rule("plugins/onnx/test_conformance.py"),
     rule("plugins/onnx/test_mxnet_exports.py"),
     rule("plugins/onnx/test_nets.py"),
     rule("plugins/torch/test_nets.py"),
@@ -214,7 +217,7 @@ MANY = (
     rule("caffe_layers/test_session_cases.py"),
 )
 
-# tests whose parameters are unlike each other: all of them run, whatever the share of the rest
+# tests that are unlike each other: shares of them are taken of all together, not of each function
 WHOLE = (
     rule("newcomer/*.py"),
     rule("plugins/*"),
@@ -234,8 +237,11 @@ LONG = (
     rule("core/test_avx2.py"),
     rule("mxnet_ops/test_nets_distributed.py"),
     rule("plugins/onnx/test_conformance.py", "test_every_node_*"),
+    rule("plugins/onnx/test_nets.py", "test_nets_of_torchvision"),
     rule("plugins/test_check.py", "test_every_operator_*"),
     rule("plugins/*/test_verbose.py", "test_problems_*"),
+    rule("plugins/torch/test_bench_nets.py", "test_the_machinery_*"),
+    rule("test_notebooks.py"),
 )
 
 # tests that neither a device nor a version of Python or of a framework changes: of what the commands print, of files of
@@ -307,44 +313,58 @@ def run_before(items: Iterable[Any], folder: Path) -> list[Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """How much runs of what `make test` leaves out: every N-th test of each function, and at least one.
+    """How much of the tests runs: every N-th, with each turn others, so that as many turns as N run all of them.
 
     Attributes
     ----------
     random, many, rest : int
-        N of the tests of `RANDOM`, of `MANY`, and of those that are neither there nor in `WHOLE`.
+        N of the tests of `RANDOM`, of `MANY`, and of those that are neither there nor in `WHOLE`; of each function at
+        least one. All three are about what `make test` leaves out.
+    whole : int
+        N of the tests of `WHOLE` that `make test` leaves out.
+    daily : int
+        N of the tests of `make test`.
     turn : int
-        Which of the N: as many turns as N run all tests.
+        Which of the N.
     """
 
     random: int = 1
     many: int = 1
     rest: int = 1
+    whole: int = 1
+    daily: int = 1
     turn: int = 0
 
-    def every(self, rule: Rule | None) -> int:
-        """Return N for the tests that fit a rule first."""
+    def of_functions(self, rule: Rule | None) -> int:
+        """Return N for the tests that fit a rule first; 0 if it is not that of each function."""
         if rule is None:
             return self.rest
-        return self.random if rule in RANDOM else self.many if rule in MANY else 1
+        return self.random if rule in RANDOM else self.many if rule in MANY else 0
+
+    def due(self, name: str, every: int) -> bool:
+        """Return whether it is a test's turn, whatever other tests there are."""
+        return (crc32(name.encode()) + self.turn) % every == 0
 
 
 def beyond_shares(items: Iterable[Any], shares: Shares) -> list[Any]:
-    """Return the tests that are left out, in no order.
+    """Return the tests that are left to other turns, in no order.
 
     Parameters
     ----------
     items : iterable of pytest.Item
-        In the order of their collection; those of `make test` all run.
+        In the order of their collection.
     shares : Shares
     """
     functions: dict[tuple[str, str], list[Any]] = defaultdict(list)
     every: dict[tuple[str, str], int] = {}
-    for item, found in _by_rule(items, (*RANDOM, *MANY, *WHOLE)):
-        if item.get_closest_marker(MARK):
-            functions[_named(item)].append(item)
-            every[_named(item)] = shares.every(found)
     left = []
+    for item, found in _by_rule(items, (*RANDOM, *MANY, *WHOLE)):
+        count = shares.of_functions(found)
+        if item.get_closest_marker(MARK) and count:
+            functions[_named(item)].append(item)
+            every[_named(item)] = count
+        elif not shares.due(item.nodeid, shares.whole if item.get_closest_marker(MARK) else shares.daily):
+            left.append(item)
     for name, found in functions.items():
         n = min(every[name], len(found))
         left += [item for i, item in enumerate(found) if i % n != shares.turn % n]
