@@ -1,8 +1,9 @@
 """Print one line for each suite of a CI run, and one for all.
 
-A test that one suite skipped must have passed in another suite of the run, so that every test has run somewhere; those
-that need what no package brings (ELSEWHERE) are counted in a line of their own. A test whose process died, and that
-passed alone afterwards, is named. The exit status is 1 if anything failed, did not run, or was skipped everywhere.
+A test that one suite skipped must have passed in another suite of the run, or its turn there must come with another
+commit, so that every test runs somewhere; those that need what no package brings (ELSEWHERE) are counted in a line of
+their own. A test whose process died, and that passed alone afterwards, is named. The exit status is 1 if anything
+failed, did not run, or was skipped everywhere.
 
 usage: results.py FOLDER [NAME OF A FAILED STEP ...]
 """
@@ -37,6 +38,12 @@ def print_times(path: Path) -> None:
         print(f"{minutes:3d}:{seconds:02d}  {name}")
 
 
+def print_background(path: Path) -> None:
+    """Print what commands took that ran beside others: the file has seconds, and those of processors as two numbers."""
+    for name, seconds, user, system in (line.split("\t") for line in path.read_text().splitlines()):
+        print(f"beside others: {name}: {float(seconds):.0f} s, {float(user) + float(system):.0f} s of processors")
+
+
 def print_longest(suites: dict[str, recorded.State]) -> None:
     """Print the files of tests that took longest, and the suite of each."""
     files: Counter[tuple[str, str]] = Counter()
@@ -57,10 +64,12 @@ def usage(path: Path) -> str:
 
 def main(folder: Path, failed_steps: list[str]) -> int:
     print_times(folder / "steps.tsv")
+    print_background(folder / "background.tsv")
     rows = [line.split("\t") for line in (folder / "suites.tsv").read_text().splitlines()]
     suites = {name: recorded.read(folder / f"{name}.tests") for name, _, _ in rows}
     print_longest(suites)
     everywhere = set().union(*(suite.passed for suite in suites.values()))
+    in_turn = set().union(*(suite.in_turn for suite in suites.values()))
     passed, failed, never, wrong = 0, 0, {}, []
     for name, frameworks, runtime in rows:
         where = f"{frameworks}; OpenCL: {runtime}{usage(folder / f'{name}.usage')}"
@@ -77,7 +86,7 @@ def main(folder: Path, failed_steps: list[str]) -> int:
             print(f"passed alone after its process died: {name}: {test}")
         passed, failed = passed + len(suite.passed), failed + len(bad)
         wrong += [f"{name}: {test}: {' '.join(message.split())[:200]}" for test, message in bad.items()]
-        never.update({test: reason for test, reason in suite.skipped.items() if not ran(test, everywhere)})
+        never.update({test: reason for test, reason in suite.skipped.items() if not ran(test, everywhere | in_turn)})
     for needed in ELSEWHERE:
         left = [test for test, reason in never.items() if needed in reason]
         if left:

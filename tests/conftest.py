@@ -64,6 +64,20 @@ def pytest_addoption(parser) -> None:
         help="of the other tests that `make test` leaves out run every N-th of each function; by default all",
     )
     parser.addoption(
+        "--whole",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the tests that are unlike each other, and left out by `make test`, run every N-th; by default all",
+    )
+    parser.addoption(
+        "--daily",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the tests of `make test` run every N-th, where another suite runs all of them; by default all",
+    )
+    parser.addoption(
         "--turn",
         type=int,
         default=0,
@@ -105,8 +119,9 @@ def pytest_collection_modifyitems(config, items) -> None:
     for item in everyday.exhaustive(items):
         item.add_marker(everyday.MARK)
     config.stash[everyday.COLLECTED] = {item.nodeid: item.get_closest_marker(everyday.MARK) is None for item in items}
-    shares = everyday.Shares(*map(config.getoption, ("random", "share", "rest", "turn")))
+    shares = everyday.Shares(*map(config.getoption, ("random", "share", "rest", "whole", "daily", "turn")))
     left = set(everyday.beyond_shares(items, shares))
+    config.stash[everyday.IN_TURN] = [item.nodeid for item in left]
     folder = config.getoption("exhaustive_of")
     if folder:
         here = (item for item in items if folder.resolve() in item.path.parents)

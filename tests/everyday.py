@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests import recorded
 HERE = Path(__file__).resolve().parent
 MARK = "exhaustive"
 COLLECTED = pytest.StashKey[dict[str, bool]]()  # every test that a run has found, and whether `make test` runs it
+IN_TURN = pytest.StashKey[list[str]]()  # tests that other turns run
 TARGET = "at most 6 minutes on two cores"
 COVERS = (
     "every operator on named problems, the C interface, MXNet's and Caffe's operators and swaps, the command line",
@@ -80,28 +82,35 @@ RULES = (
     # the command line: what the first transcript says, and commands that need seconds for one test in parts
     rule("newcomer/*.py", "test_a_command_prints_*", "first-*"),
     rule("plugins/test_check.py", "test_every_operator_passes"),
-    rule("plugins/test_check.py", "test_commands_take_a_solver", "command0-*"),
+    rule("plugins/test_check.py", "test_commands_take_a_solver"),
+    rule("plugins/test_check.py", "test_nets_in_caffe_pass", "lenet-test"),
     rule("plugins/test_check.py", "test_*_in_caffe_pass", "lenet-*"),
+    rule("plugins/test_bench.py", "test_both_sides_*", "mxnet", "numpy"),
+    rule("plugins/test_bench.py", "test_peaks_of_this_device_*"),
     rule("plugins/test_bench.py", "test_each_number_of_cores_*"),
     rule("plugins/test_bench.py", "test_floors_are_kept"),
     rule("plugins/test_floors_of_nets.py"),
-    rule("plugins/test_peer_threads.py", "test_the_faster_number_*", "yes-*"),
+    rule("plugins/test_peer_threads.py", "test_the_faster_number_*"),
     rule("plugins/test_peer_threads.py", "test_an_installed_peer_*"),
     rule("plugins/test_peer_threads.py", "test_a_program_is_restarted_*"),
     rule("plugins/test_registry.py", "test_a_distributions_plugin_*"),
     rule("plugins/test_signals.py", "test_a_reader_that_has_gone_*", "devices", "tune *"),
     rule("plugins/test_signals.py", "test_an_interrupt_during_imports_of_a_child_*", "check"),
-    rule("plugins/test_swap_symbol.py", "test_check_says_which_shape_*", "shapes0-*"),
-    rule("plugins/test_swap_symbol.py", "test_what_is_no_symbol_*", "check"),
+    rule("plugins/test_swap_symbol.py", "test_check_says_which_shape_*"),
+    rule("plugins/test_swap_symbol.py", "test_what_is_no_symbol_*"),
     rule("plugins/test_tune.py", "test_an_interrupted_*"),
     rule("plugins/test_tune.py", "test_candidates_that_take_*"),
     rule("plugins/test_tune.py", "test_a_heuristic_that_crashes_*"),
     rule("plugins/test_tune.py", "test_a_symbols_problems*"),
+    rule("plugins/test_tune.py", "test_a_prototxts_problems"),
     rule("plugins/test_tune.py", "test_*_inside_of_regions"),
     rule("plugins/test_tune_at_first_use.py"),
     rule("plugins/test_tune_import.py", "test_rows_are_tried_*", "report"),
     rule("plugins/test_verbose.py", "test_a_line_for_every_*", "plan,run-*"),
     rule("plugins/test_verbose.py", "test_p*_of_*regions*"),
+    rule("plugins/models/test_solver.py", "test_sixteen_bits_*"),
+    rule("plugins/models/test_mxnet_nets.py", "test_nets_that_want_too_much_*"),
+    rule("plugins/models/test_trainer.py", "test_a_scale_of_losses_*", "mxnet"),
     # sizes past caches and memories, every run of every implementation
     rule("core/test_large.py"),
     rule("core/test_first_use.py"),
@@ -124,7 +133,14 @@ RULES = (
     # every operator on named problems: the first one that each implementation serves, and a few others
     rule("core/test_every_run.py", "test_each_implementation_serves_a_set", "*"),
     rule("core/test_every_run.py", "test_types_of_16_bits*", every=60),
+    rule("core/test_every_run.py", "test_kernels_for_gpus", every=80),
     rule("core/test_every_run.py", every=40),
+    rule("core/test_copying.py", "test_a_gpu_moves_*"),
+    rule("core/test_depthwise_gpu.py", "test_blocks_at_*", every=12),
+    rule("core/test_graph_layouts.py", "test_devices_with_matrix_units_*"),
+    rule("core/test_interpolation.py", "test_readers_cover_*"),
+    rule("core/test_pairs.py", "test_matches_float64", "conv forward bf16 n1 ic14*"),
+    rule("core/test_program_cache.py", "test_processes_that_share_*"),
     rule("core/test_conv_direct.py", "test_*", "plain-3x3-bias-*", "1x1-*"),
     rule("core/test_conv_cpu.py", "test_phases_of_a_stride"),
     rule("core/test_conv_gpu_gemm.py", "test_matches_float64", *CONVOLUTIONS),
@@ -132,27 +148,33 @@ RULES = (
     rule("core/test_conv_gpu_gemm.py", "test_all_phases*"),
     rule("core/test_conv_gpu_matrix_units.py", "test_matches_float64", every=8),
     rule("core/test_conv_gpu_matrix_units.py", "test_tf32_*", every=3),
-    rule("core/test_conv_gpu_fft.py", "test_matches_float64", "*11x11*", "*larger-than-a-tile*"),
+    rule("core/test_conv_gpu_fft.py", "test_matches_float64", "32-11x11-*", "*larger-than-a-tile*"),
+    rule("core/test_conv_gpu_fft.py", "test_settings_of_a_search"),
     rule("core/test_conv_gpu_fft.py", "test_products_on*", every=6),
     rule("core/test_conv_gpu_winograd.py", "test_matches_float64", "*plain-3x3-bias*", "*groups-2*"),
     rule("core/test_conv_gpu_winograd.py", "test_five_taps_match_float64", "bias-*", "groups-2-*"),
     rule("core/test_conv_gpu_winograd.py", "test_every_tile*", every=9),
     rule("core/test_conv_gpu_winograd.py", "test_random_problems", every=20),
     rule("core/test_conv_winograd.py", "test_matches_float64", "*plain-3x3-bias*"),
-    rule("core/test_conv_winograd.py", "test_five_taps_match_float64", "bias-*", "no-pad-*"),
+    rule("core/test_conv_winograd.py", "test_five_taps_match_float64", "bias-*"),
     rule(
         "core/test_conv_winograd.py",
         "test_rows_and_columns_match_float64",
         *("4-1x7-many-channels-*", "2-1x7-many-channels-backward_filter"),
     ),
     rule("core/test_conv_winograd.py", "test_rows_and_columns_err_*"),
-    rule("core/test_conv_winograd.py", "test_dilated_match_float64", "4-by-2-*", "2-two-dilations-forward"),
+    rule("core/test_conv_winograd.py", "test_dilated_match_float64", "4-by-2-forward", "2-two-dilations-forward"),
     rule("core/test_conv_winograd.py", "test_dilated_err_*"),
     rule("core/test_conv_winograd.py", "test_who_*"),
     rule("core/test_conv_winograd.py", "test_filter_in_parts"),
     rule("core/test_depthwise.py", "test_stands_first", *DEPTHWISE),
     rule("core/test_depthwise.py", "test_*_nothing_beside_*"),
     rule("core/test_grouped_planes.py", "test_touches_*"),
+    rule(
+        "core/test_grouped_planes.py",
+        "test_matches_float64",
+        *("groups-of-4-forward", "one-to-many-forward", "stride-2-forward", "1d-backward_data"),
+    ),
     rule("core/test_pooling.py", "test_not_a_number_*", "*f32"),
     rule("core/test_batchnorm.py", "test_activations_*", "prime-*relu*"),
     rule("core/test_batchnorm.py", "test_large_means_*", "n16 c5 s49-*this one"),
@@ -164,15 +186,16 @@ RULES = (
     rule("mxnet_ops/test_*audit.py"),
     rule("mxnet_ops/test_random_symbols.py", "test_what_*", "*0-11*"),
     rule("mxnet_ops/test_vision_nets.py", "test_*", "ssd-single", "unet-regions", "Detector-hybrid-*"),
-    rule("mxnet_ops/test_nets.py", "test_every_gradient_of_a_net_*", "mobilenet0.25"),
-    rule("mxnet_ops/test_nets.py", "test_every_gradient_in_*"),
+    rule("mxnet_ops/test_nets.py", "test_every_gradient_*"),
     rule("mxnet_ops/test_nets.py", "test_every_other_net_*"),
     rule("mxnet_ops/test_nets.py", "test_swap_of_a_net_*", "resnet18_v1", "alexnet"),
     rule("mxnet_ops/test_nets_*.py"),
-    rule("mxnet_ops/test_swap_block.py", "test_net_of_the_zoo", "resnet18_v1-hybrid"),
+    rule("mxnet_ops/test_swap_block.py", "test_net_of_the_zoo"),
+    rule("mxnet_ops/test_first_run.py", "test_a_fork_while_operators_run_*"),
     rule("mxnet_ops/test_calls.py", "test_attributes_that_never_repeat_*"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_a_net_of_each_family", "resnet18_v1"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_every_other_net_*"),
+    rule("mxnet_ops/test_symbol_sessions.py", "test_in_double_precision_*"),
     rule("mxnet_ops/test_*.py", "*", every=8),
     # Caffe: each layer, one net
     rule("caffe_layers/test_*audit*.py"),
@@ -207,6 +230,7 @@ MANY = (
     rule("core/test_tuning_candidates.py"),
     rule("mxnet_ops/test_nets.py"),
     rule("mxnet_ops/test_symbol_sessions.py", "test_every_other_net_*"),
+    rule("plugins/onnx/test_conformance.py"),
     rule("plugins/onnx/test_mxnet_exports.py"),
     rule("plugins/onnx/test_nets.py"),
     rule("plugins/torch/test_nets.py"),
@@ -214,7 +238,7 @@ MANY = (
     rule("caffe_layers/test_session_cases.py"),
 )
 
-# tests whose parameters are unlike each other: all of them run, whatever the share of the rest
+# tests that are unlike each other: shares of them are taken of all together, not of each function
 WHOLE = (
     rule("newcomer/*.py"),
     rule("plugins/*"),
@@ -234,8 +258,11 @@ LONG = (
     rule("core/test_avx2.py"),
     rule("mxnet_ops/test_nets_distributed.py"),
     rule("plugins/onnx/test_conformance.py", "test_every_node_*"),
+    rule("plugins/onnx/test_nets.py", "test_nets_of_torchvision"),
     rule("plugins/test_check.py", "test_every_operator_*"),
     rule("plugins/*/test_verbose.py", "test_problems_*"),
+    rule("plugins/torch/test_bench_nets.py", "test_the_machinery_*"),
+    rule("test_notebooks.py"),
 )
 
 # tests that neither a device nor a version of Python or of a framework changes: of what the commands print, of files of
@@ -307,44 +334,58 @@ def run_before(items: Iterable[Any], folder: Path) -> list[Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """How much runs of what `make test` leaves out: every N-th test of each function, and at least one.
+    """How much of the tests runs: every N-th, with each turn others, so that as many turns as N run all of them.
 
     Attributes
     ----------
     random, many, rest : int
-        N of the tests of `RANDOM`, of `MANY`, and of those that are neither there nor in `WHOLE`.
+        N of the tests of `RANDOM`, of `MANY`, and of those that are neither there nor in `WHOLE`; of each function at
+        least one. All three are about what `make test` leaves out.
+    whole : int
+        N of the tests of `WHOLE` that `make test` leaves out.
+    daily : int
+        N of the tests of `make test`.
     turn : int
-        Which of the N: as many turns as N run all tests.
+        Which of the N.
     """
 
     random: int = 1
     many: int = 1
     rest: int = 1
+    whole: int = 1
+    daily: int = 1
     turn: int = 0
 
-    def every(self, rule: Rule | None) -> int:
-        """Return N for the tests that fit a rule first."""
+    def of_functions(self, rule: Rule | None) -> int:
+        """Return N for the tests that fit a rule first; 0 if it is not that of each function."""
         if rule is None:
             return self.rest
-        return self.random if rule in RANDOM else self.many if rule in MANY else 1
+        return self.random if rule in RANDOM else self.many if rule in MANY else 0
+
+    def due(self, name: str, every: int) -> bool:
+        """Return whether it is a test's turn, whatever other tests there are."""
+        return (crc32(name.encode()) + self.turn) % every == 0
 
 
 def beyond_shares(items: Iterable[Any], shares: Shares) -> list[Any]:
-    """Return the tests that are left out, in no order.
+    """Return the tests that are left to other turns, in no order.
 
     Parameters
     ----------
     items : iterable of pytest.Item
-        In the order of their collection; those of `make test` all run.
+        In the order of their collection.
     shares : Shares
     """
     functions: dict[tuple[str, str], list[Any]] = defaultdict(list)
     every: dict[tuple[str, str], int] = {}
-    for item, found in _by_rule(items, (*RANDOM, *MANY, *WHOLE)):
-        if item.get_closest_marker(MARK):
-            functions[_named(item)].append(item)
-            every[_named(item)] = shares.every(found)
     left = []
+    for item, found in _by_rule(items, (*RANDOM, *MANY, *WHOLE)):
+        count = shares.of_functions(found)
+        if item.get_closest_marker(MARK) and count:
+            functions[_named(item)].append(item)
+            every[_named(item)] = count
+        elif not shares.due(item.nodeid, shares.whole if item.get_closest_marker(MARK) else shares.daily):
+            left.append(item)
     for name, found in functions.items():
         n = min(every[name], len(found))
         left += [item for i, item in enumerate(found) if i % n != shares.turn % n]

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-REPEATABLE = "-seed=1"  # with a number of runs: every machine tries the same inputs
+import pytest
+
 MEMORY = 2048  # MiB that a fuzzed program may take
 CLANG = shutil.which("clang") or shutil.which("clang-14")
 
@@ -53,6 +54,11 @@ def plant(sources: Sequence[Path], file: str, text: str, instead: str, folder: P
     assert whole.count(text) == 1
     (folder / file).write_text(whole.replace(text, instead))
     return [folder / file if source == original else source for source in sources]
+
+
+def runs(count: int, config: pytest.Config) -> list[str]:
+    """Return libFuzzer's options for a number of runs: the same inputs on every machine, and others with `--turn`."""
+    return [f"-runs={count}", f"-seed={1 + config.getoption('turn')}"]  # 0 would be a seed by chance
 
 
 def memory_limit() -> str:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests import recorded
+from tests import everyday, recorded
 
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -32,7 +32,8 @@ class Writer:
     """Writes a line for each test that begins or ends, in the process that pytest was started in."""
 
     def __init__(self, path: Path, chosen: list[str] | None) -> None:
-        self._chosen, self._selected = chosen, recorded.read(path).selected
+        before = recorded.read(path)
+        self._chosen, self._selected, self._in_turn = chosen, before.selected, before.in_turn
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[str] = path.open("a", encoding="utf-8")
         self._ended: dict[str, tuple[str, str, float]] = {}
@@ -53,12 +54,24 @@ class Writer:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._select(item.nodeid for item in session.items)
+        self._leave(session.config.stash.get(everyday.IN_TURN, []))
 
     def _select(self, names: Iterable[str]) -> None:
         new = sorted(set(names) - self._selected)
         if new:
             self._selected.update(new)
             self._write(selected=new)
+
+    def _leave(self, names: Iterable[str]) -> None:
+        new = sorted(set(names) - self._in_turn)
+        if new:
+            self._in_turn.update(new)
+            self._write(in_turn=new)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a process of xdist has left to other turns, unless it died."""
+        self._leave(getattr(node, "workeroutput", {}).get("in_turn", []))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.outcome != "passed":
@@ -100,6 +113,10 @@ class Chooser:
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
         item.user_properties.append(("MiB", round(int(pages) * PAGE_MIB)))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["in_turn"] = session.config.stash.get(everyday.IN_TURN, [])
 
 
 def pytest_configure(config: pytest.Config) -> None:

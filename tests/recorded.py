@@ -29,6 +29,8 @@ class State:
         Of each test.
     memory : dict of str to int
         MiB of its process after each test.
+    in_turn : set of str
+        Tests that other turns run, which are none of the selected ones.
     """
 
     selected: set[str] = field(default_factory=set)
@@ -38,6 +40,7 @@ class State:
     crashes: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     memory: dict[str, int] = field(default_factory=dict)
+    in_turn: set[str] = field(default_factory=set)
 
     @property
     def done(self) -> set[str]:
@@ -85,6 +88,8 @@ def read(path: Path) -> State:
             running = set()
         elif "selected" in line:
             state.selected.update(line["selected"])
+        elif "in_turn" in line:
+            state.in_turn.update(line["in_turn"])
         elif "outcome" not in line:
             running.add(name)
         else:

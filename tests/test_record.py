@@ -28,11 +28,21 @@ def test_skipped(): pytest.skip("no reason")
 @pytest.mark.parametrize("n", range(4))
 def test_last(n): pass
 """
+CONFTEST = """
+import pytest
+from tests import everyday
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    config.stash[everyday.IN_TURN] = [item.nodeid for item in items if item.name == "test_last[3]"]
+    items[:] = [item for item in items if item.name != "test_last[3]"]
+"""
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_each_test_has_a_result(processes: int, tmp_path: Path):
     (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_none.py").write_text('import pytest\npytest.skip("needs much", allow_module_level=True)')
     file = tmp_path / "a suite.tests"
     environment = {**os.environ, "CLGRAFT_TEST_RECORD": str(file), "PYTHONPATH": python_path()}
@@ -49,7 +59,7 @@ def test_each_test_has_a_result(processes: int, tmp_path: Path):
     assert "ended before the test did, 2 times" in failed["test_some.py::test_ends_every_process"]
     assert sorted(state.skipped) == ["test_none.py", "test_some.py::test_skipped"]
     assert "needs much" in state.skipped["test_none.py"] and "no reason" in state.skipped["test_some.py::test_skipped"]
-    assert len(state.passed) == 6 and not state.left
+    assert len(state.passed) == 5 and not state.left and state.in_turn == {"test_some.py::test_last[3]"}
     assert "largest process" in done.stdout
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from clgraft.core.abi.build import SOURCES, version_number
-from tests.fuzzing import CLANG, REPEATABLE, Objects, memory_limit, plant, unpack
+from tests.fuzzing import CLANG, Objects, memory_limit, plant, runs, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
 FILES = [*(RUNTIME / name for name in SOURCES), FUZZ / "calls.c", FUZZ / "fake_opencl.c"]
-RUNS = 60_000  # ten seconds
+RUNS = 12_000  # of which the kept inputs are 1254
 SLOT = 512  # bytes of one transfer, so that small arrays take many
 ENVIRONMENT = {
     "ASAN_OPTIONS": "allocator_may_return_null=1",
@@ -54,15 +54,14 @@ def fuzzed(tmp_path_factory) -> Objects:
     return objects("fuzzer,address,undefined", tmp_path_factory.mktemp("objects"))
 
 
-def test_random_calls_break_nothing(tmp_path, corpus, fuzzed):
+def test_random_calls_break_nothing(tmp_path, corpus, fuzzed, pytestconfig):
     """Addresses, undefined behaviour, leaks of memory and of OpenCL objects."""
     program = fuzzed.link(tmp_path / "fuzz", [*FILES, FUZZ / "fuzz_runtime.c"], "-lpthread")
     done = run(
         program,
         "-malloc_limit_mb=0",
         memory_limit(),
-        f"-runs={RUNS}",
-        REPEATABLE,
+        *runs(RUNS, pytestconfig),
         "-max_len=1000",
         "-timeout=20",
         corpus,

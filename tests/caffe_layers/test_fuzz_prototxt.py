@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzzing import REPEATABLE, memory_limit
+from tests.fuzzing import memory_limit, runs
 
 SCRIPT = Path(__file__).with_name("fuzz_prototxt.py")
-RUNS = 50_000  # ten seconds
+RUNS = 20_000
 
 
 def fuzz(folder: Path, *options: str) -> subprocess.CompletedProcess:
@@ -29,7 +29,7 @@ def fuzz(folder: Path, *options: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs Atheris")
-def test_damaged_nets_are_swapped_and_restored_or_refused_with_a_place(tmp_path):
-    done = fuzz(tmp_path, memory_limit(), f"-runs={RUNS}", REPEATABLE)
+def test_damaged_nets_are_swapped_and_restored_or_refused_with_a_place(tmp_path, pytestconfig):
+    done = fuzz(tmp_path, memory_limit(), *runs(RUNS, pytestconfig))
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert f"Done {RUNS} runs" in done.stderr

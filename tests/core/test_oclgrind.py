@@ -20,7 +20,7 @@ from tests.folders import python_path
 
 SCRIPT = Path(__file__).with_name("run_under_oclgrind.py")
 WRONG = re.compile(r"^(Invalid|Read-write|Write-write|.*\brace\b|.*divergence|OCLGRIND FATAL).*", re.M)
-# every so many-th problem of a set is run, with `--turn` others
+# every so many-th problem of a set is run, and others whenever it is the set's turn again
 EVERY = {
     **{"conv": 10, "depthwise": 12, "depthwise_strided": 4, "separable": 2, "grouped": 5, "deconvolution": 4},
     **{"dense": 4, "channels_last": 3, "sixteen_bits": 2, "pooling": 6, "softmax": 2, "batchnorm": 3},
@@ -51,6 +51,7 @@ def test_wrong_kernels_are_seen():
 
 @pytest.mark.parametrize("name", SETS)
 def test_kernels_are_clean(name, pytestconfig):
-    printed, found = oclgrind(name, str(EVERY.get(name, 1)), str(pytestconfig.getoption("turn")))
+    turn = pytestconfig.getoption("turn") // pytestconfig.getoption("whole")
+    printed, found = oclgrind(name, str(EVERY.get(name, 1)), str(turn))
     assert not found
     assert int(printed.split()[0]) >= LEAST.get(name, 6)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clgraft.mxnet_ops.engine.calls.build import ABI, HERE, SOURCES
-from tests.fuzzing import CLANG, REPEATABLE, Objects, plant, unpack
+from tests.fuzzing import CLANG, Objects, plant, runs, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
 FILES = [*(HERE / name for name in SOURCES), FUZZ / "fuzz_calls.c"]
@@ -74,9 +74,9 @@ def corpus(tmp_path_factory):
     return unpack(FUZZ / "corpus.txt", tmp_path_factory.mktemp("corpus"))
 
 
-def test_random_calls_break_nothing(tmp_path, corpus, objects):
+def test_random_calls_break_nothing(tmp_path, corpus, objects, pytestconfig):
     program = objects.link(tmp_path / "fuzz", FILES, *LIBRARIES)
-    done = run(program, f"-runs={RUNS}", REPEATABLE, "-max_len=1000", corpus)
+    done = run(program, *runs(RUNS, pytestconfig), "-max_len=1000", corpus)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
     assert f"Done {RUNS} runs" in done.stderr
 

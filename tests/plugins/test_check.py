@@ -101,7 +101,7 @@ def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):
     (tmp_path / "planted.py").write_text(
         "import shutil\nfrom tests import mutant\nfrom clgraft.plugins.command_line.check import core as check_core\n"
         "examples = check_core.examples\n"
-        "def few(dtype): return (each for each in examples(dtype) if each.kind in ('pool', 'softmax', 'dense'))\n"
+        "def few(dtype): return (each for each in examples(dtype) if each.kind in ('pool', 'softmax'))\n"
         "check_core.examples = few\n"
         "def rows(**arguments):\n"
         "    folder = mutant.plant('pooling/operators.cl', '((b) > (a) ? (b) : (a))', '((b) < (a) ? (b) : (a))')\n"
@@ -116,7 +116,7 @@ def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):
     assert found["passed"] is False
     failed = [row["name"] for row in found["rows"] if not row["passed"]]
     assert failed and all(name.startswith(("pool forward max", "pool forward_argmax max")) for name in failed)
-    assert {row["name"].split()[0] for row in found["rows"]} == {"pool", "softmax", "dense"}
+    assert {row["name"].split()[0] for row in found["rows"]} == {"pool", "softmax"}
 
 
 def test_progress_goes_to_stderr(monkeypatch, capfd):

@@ -17,7 +17,7 @@ from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt  # noqa: 
 
 from clgraft.plugins.onnx import ClgraftBackend, UnsupportedError  # noqa: E402
 
-PARTS = 2  # for as many processes
+PARTS = 6  # for several processes, and shares
 REAL = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
 refused: dict[str, str] = {}
 passed: set[str] = set()
