@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import mxnet as mx
@@ -153,7 +152,11 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
         return "" if dtype in ("float32", "float16") else f"it is {dtype}"
 
 
-@cache
+_classes: dict[Any, type] = {mx.mod.Module: ResidentModule}
+
+
 def _class_of(kind: Any) -> type:
     """Return the class of modules that was another one's."""
-    return type(kind.__name__, (ResidentModule, kind), {}) if kind is not mx.mod.Module else ResidentModule
+    if kind not in _classes:
+        _classes[kind] = type(kind.__name__, (ResidentModule, kind), {})
+    return _classes[kind]
