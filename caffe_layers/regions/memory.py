@@ -37,7 +37,7 @@ def buffer(array: Any, mode: int = core.OVERWRITE, dtype: str = "float32") -> co
 
 def address(array: Any) -> int:
     """Return where an array lies."""
-    return int(array.address if type(array) is Memory else array.__array_interface__["data"][0])
+    return array.address if type(array) is Memory else array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
 def filled(array: Any, dtype: str) -> core.Buffer:
