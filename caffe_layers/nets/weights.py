@@ -149,8 +149,8 @@ class _Blob:
 
     legacy: dict[int, int] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
-    floats: bytearray = field(default_factory=bytearray)
-    doubles: bytearray = field(default_factory=bytearray)
+    floats: list[memoryview] = field(default_factory=list)
+    doubles: list[memoryview] = field(default_factory=list)
 
 
 class MessageReader:
@@ -267,9 +267,9 @@ class MessageReader:
             elif number == BLOB_SHAPE and isinstance(value, memoryview):
                 blob.sizes += self._sizes(value, where)
             elif number == BLOB_DATA and isinstance(value, memoryview):
-                blob.floats += value
+                blob.floats.append(value)
             elif number == BLOB_DOUBLES and isinstance(value, memoryview):
-                blob.doubles += value
+                blob.doubles.append(value)
             if len(blob.sizes) > MOST_AXES:
                 raise self._error(f"{where} of more than {MOST_AXES} axes", "fewer")
         return self._array(blob, where)
@@ -292,12 +292,15 @@ class MessageReader:
     def _array(self, blob: _Blob, where: str) -> np.ndarray:
         """Return the elements, as Caffe takes them: the four old sizes before a shape, double before single ones."""
         shape = tuple(blob.legacy.get(axis, 0) for axis in LEGACY) if blob.legacy else tuple(blob.sizes)
-        data, dtype = (blob.doubles, np.dtype("<f8")) if blob.doubles else (blob.floats, np.dtype("<f4"))
-        if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(data):
-            raise self._error(f"{len(data)} bytes of numbers for {where} of shape {shape}", "as many as its shape says")
+        parts, dtype = (blob.doubles, np.dtype("<f8")) if any(blob.doubles) else (blob.floats, np.dtype("<f4"))
+        count = sum(map(len, parts))
+        if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != count:
+            raise self._error(f"{count} bytes of numbers for {where} of shape {shape}", "as many as its shape says")
         if math.prod(size for size in shape if size) > 2**59:  # NumPy counts in 63 bits
             raise self._error(f"{where} of shape {shape}", "fewer elements")
-        return np.frombuffer(data, dtype).reshape(shape)
+        array = np.empty(shape, dtype)
+        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8)
+        return array
 
 
 def _signed(number: int) -> int:
