@@ -52,7 +52,7 @@ def view(kind: str, source: Source, unnamed: str) -> tuple[str, memoryview]:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 return name, memoryview(file.readall())
-            place, count = memoryview(np.empty(state.st_size, np.uint8)), 0
+            place, count = np.empty(state.st_size, np.uint8).data, 0
             while count < len(place) and (got := file.readinto(place[count:])):
                 count += got
             return name, place[:count].toreadonly()

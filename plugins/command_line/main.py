@@ -91,6 +91,7 @@ def command() -> NoReturn:
     status = main()
     if sys.argv[1:2] and sys.argv[1] in alone.COMMANDS:
         atexit._run_exitfuncs()
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
