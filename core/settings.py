@@ -388,6 +388,11 @@ WARNED = Setting("CLGRAFT_WARNED_OF", "settings", "names that a parent process h
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Setting))
 OF_TESTS = ("CLGRAFT_TEST_FAULT", "CLGRAFT_TEST_RECORD")  # of clgraft's own tests
+# what does not decide how a graph is planned: where and how much, what is told, and what others than planners read
+INDECISIVE = (
+    *(one.name for one in (DEVICE, CACHE, CACHE_LIMIT, BUILD_PROCESSES, VERBOSE, VERBOSE_FILE, COPY_THREADS)),
+    *(one.name for one in (UPDATE_THREADS, ONNX_LIMITS, PYTHON, WARNED)),
+)
 
 
 def check() -> None:
@@ -423,6 +428,12 @@ def unknown() -> dict[str, str]:
         near = ", ".join(OURS + word for word in nearest(name[len(OURS) :], words))
         found[name] = f"got {name}, which is no setting, so nothing reads it" + (f"; nearest: {near}" if near else "")
     return found
+
+
+def deciding() -> list[tuple[str, str]]:
+    """Return the variables with names like ours that may decide how a graph is planned, with their values, sorted."""
+    names = (name for name in os.environ if name.startswith(OURS) and name not in INDECISIVE)
+    return [(name, os.environ[name]) for name in sorted(names)]
 
 
 def warn_of_unknown() -> None:

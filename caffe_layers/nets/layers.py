@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,6 +91,18 @@ class InNet:
 
     def learns(self, index: int) -> bool:
         return False
+
+    def _built(self: Any, wanted: tuple) -> Any:
+        """Return what a layer's own passes would tell of shapes: the net has the passes."""
+        build = Build(training=self.phase != TEST)
+        bottoms = [build.input(f"bottom{i}", shape) for i, shape in enumerate(self._bottom_shapes)]
+        blobs = [
+            (build.state if i in self.changed else build.input)(f"blob{i}", tuple(blob.data.shape))
+            for i, blob in enumerate(self.blobs)
+        ]
+        given = {name: self._array_input(build, name) for name in self.given}
+        results, tops = self.parts(build, bottoms, blobs, given)
+        return SimpleNamespace(outputs=(*results, *tops))
 
     def shares_memory(self, bottom: Any, top: Any) -> bool:
         return False

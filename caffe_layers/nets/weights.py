@@ -19,12 +19,14 @@ import numpy as np
 from clgraft.caffe_layers.nets import hdf5
 from clgraft.caffe_layers.prototxt import PrototxtError
 from clgraft.core.files import write_whole
-from clgraft.core.model import ModelError, Source, contents
+from clgraft.core.model import ModelError, Source, view
 
 VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5  # kinds of fields in protobuf's binary form
 SIZES = {DOUBLE: 8, FLOAT: 4}
 LONGEST_VARINT = 10
 MOST_AXES = 32
+LARGEST_BLOCK = 2**25  # bytes that arrays share
+ALIGNMENT = 128  # bytes
 MOST_LAYERS, MOST_BLOBS = 100_000, 200_000
 # numbers of fields
 NET_NAME, NET_LAYERS, NET_LAYER = 1, 2, 100  # layers: before 2014
@@ -72,12 +74,12 @@ def read_caffemodel(source: Source) -> list[LayerWeights]:
     ModelError
         If it cannot be read or is damaged, or is in HDF5 and h5py is not installed.
     """
-    name, data = contents("caffe", source, "caffemodel")
-    if data.startswith(hdf5.MAGIC):
+    name, data = view("caffe", source, "caffemodel")
+    if data[: len(hdf5.MAGIC)] == hdf5.MAGIC:
         if isinstance(source, bytes):
             raise ModelError(f"[caffe] got {name} in HDF5, expected a path of it")
         return [LayerWeights(layer, "", blobs) for layer, blobs in hdf5.read_weights(name)]
-    return _from_text(name, data) if _is_text(data) else MessageReader(name).read(memoryview(data))
+    return _from_text(name, bytes(data)) if _is_text(bytes(data[:65536])) else MessageReader(name).read(data)
 
 
 def write_caffemodel(path: str | os.PathLike[str], layers: Sequence[LayerWeights], name: str = "") -> None:
@@ -149,8 +151,8 @@ class _Blob:
 
     legacy: dict[int, int] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
-    floats: bytearray = field(default_factory=bytearray)
-    doubles: bytearray = field(default_factory=bytearray)
+    floats: list[memoryview] = field(default_factory=list)
+    doubles: list[memoryview] = field(default_factory=list)
 
 
 class MessageReader:
@@ -167,9 +169,11 @@ class MessageReader:
     def __init__(self, name: str, form: str = "a caffemodel") -> None:
         self._name, self._form = name, f"{form} in binary form"
         self._blobs = 0
+        self._room, self._block = 0, np.empty(0, np.uint8)
 
     def read(self, data: memoryview) -> list[LayerWeights]:
         """Return all layers."""
+        self._room = len(data)
         layers: list[LayerWeights] = []
         for number, value in self.fields(data, "the net"):
             if number not in (NET_LAYER, NET_LAYERS) or not isinstance(value, memoryview):
@@ -267,9 +271,9 @@ class MessageReader:
             elif number == BLOB_SHAPE and isinstance(value, memoryview):
                 blob.sizes += self._sizes(value, where)
             elif number == BLOB_DATA and isinstance(value, memoryview):
-                blob.floats += value
+                blob.floats.append(value)
             elif number == BLOB_DOUBLES and isinstance(value, memoryview):
-                blob.doubles += value
+                blob.doubles.append(value)
             if len(blob.sizes) > MOST_AXES:
                 raise self._error(f"{where} of more than {MOST_AXES} axes", "fewer")
         return self._array(blob, where)
@@ -292,12 +296,23 @@ class MessageReader:
     def _array(self, blob: _Blob, where: str) -> np.ndarray:
         """Return the elements, as Caffe takes them: the four old sizes before a shape, double before single ones."""
         shape = tuple(blob.legacy.get(axis, 0) for axis in LEGACY) if blob.legacy else tuple(blob.sizes)
-        data, dtype = (blob.doubles, np.dtype("<f8")) if blob.doubles else (blob.floats, np.dtype("<f4"))
-        if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(data):
-            raise self._error(f"{len(data)} bytes of numbers for {where} of shape {shape}", "as many as its shape says")
+        parts, dtype = (blob.doubles, np.dtype("<f8")) if any(blob.doubles) else (blob.floats, np.dtype("<f4"))
+        count = sum(map(len, parts))
+        if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != count:
+            raise self._error(f"{count} bytes of numbers for {where} of shape {shape}", "as many as its shape says")
         if math.prod(size for size in shape if size) > 2**59:  # NumPy counts in 63 bits
             raise self._error(f"{where} of shape {shape}", "fewer elements")
-        return np.frombuffer(data, dtype).reshape(shape)
+        place = self._memory(count)
+        place[:] = np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8)
+        return place.view(dtype).reshape(shape)
+
+    def _memory(self, nbytes: int) -> np.ndarray:
+        """Return memory for an array: a part of a large block, which is filled faster than many small ones."""
+        if nbytes > len(self._block):
+            block = np.empty(max(nbytes, min(self._room, LARGEST_BLOCK)) + ALIGNMENT, np.uint8)
+            self._block = block[-block.ctypes.data % ALIGNMENT :]
+        found, self._block = self._block[:nbytes], self._block[-(-nbytes // ALIGNMENT) * ALIGNMENT :]
+        return found
 
 
 def _signed(number: int) -> int:
@@ -305,8 +320,8 @@ def _signed(number: int) -> int:
 
 
 def _is_text(data: bytes) -> bool:
-    """Return whether a file is in text form, judged by its first line that is no comment."""
-    lines = (line.strip() for line in data[:65536].split(b"\n"))
+    """Return whether a file that begins like this is in text form, judged by its first line that is no comment."""
+    lines = (line.strip() for line in data.split(b"\n"))
     first = next((line for line in lines if line and not line.startswith(b"#")), b"")
     return FIRST.match(first) is not None
 

@@ -51,6 +51,9 @@ typedef int32_t (*cl_mem_info_fn)(cl_object, uint32_t, size_t, void *, size_t *)
     CL_CALL(k, 39, cl_mem_info_fn)(k, CL_KERNEL_REFERENCES_, sizeof *(count), count, NULL)
 #define cl_event_status(e, status) CL_CALL(e, 42, cl_mem_info_fn)(e, CL_EVENT_STATUS_, sizeof *(status), status, NULL)
 
+typedef cl_object (*cl_create_kernel_fn)(cl_object, const char *, int32_t *);
+#define cl_create_kernel(program, name, err) CL_CALL(program, 34, cl_create_kernel_fn)(program, name, err)
+
 typedef int32_t (*cl_wait_fn)(uint32_t, const cl_object *);
 #define cl_wait(event) CL_CALL(*(event), 41, cl_wait_fn)(1, event)
 typedef int32_t (*cl_marker_fn)(cl_object, cl_object *);

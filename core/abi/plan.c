@@ -51,6 +51,14 @@ static void *copy(const void *from, size_t count, size_t size) {
     return to;
 }
 
+void *clg_kernel_create(void *cl_program, const char *name) {
+    int32_t code = 0;
+    cl_object kernel = cl_create_kernel(cl_program, name, &code);
+    return code ? NULL : kernel;
+}
+
+void clg_kernel_release(void *cl_kernel) { cl_release_kernel(cl_kernel); }
+
 /* What never changes between runs is set here, once. */
 static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) {
     for (uint32_t l = 0; l < p->launch_count; l++) {

@@ -53,6 +53,9 @@ typedef struct clg_plan_spec {
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access,
                              clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
+/* A new kernel of a built cl_program, for one launch of one plan; NULL if the driver refuses. */
+void *clg_kernel_create(void *cl_program, const char *name);
+void clg_kernel_release(void *cl_kernel);
 uint64_t clg_plan_runs(clg_plan plan); /* how many have succeeded */
 /* What CLGRAFT_VERBOSE asks for (verbose.c). clg_verbose_begin returns the time in milliseconds, or 0 if no line is
  * wanted. clg_verbose_end prints the line of what began then; clg_verbose_line does so for a time that is given.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
+from clgraft.core.graph import kept_recipes
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
 from clgraft.core.graph.passes import Preferences, join_casts, optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
+from clgraft.core.graph.recipe import Recipe, Signature
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
 from clgraft.core.operators.channels_last import transposes
@@ -38,6 +40,8 @@ class Context(Protocol):
     lib: Any
     ffi: Any
     queue: Any
+    cl_device: Any
+    programs: Any
 
     @property
     def device(self) -> DeviceInfo: ...
@@ -57,6 +61,12 @@ class Context(Protocol):
     def expect_addressable(self, kind: str, arguments: Sequence[Argument]) -> None:
         """Check that a machine can address each argument."""
 
+    def planning_state(self) -> str | None:
+        """Return what else decides how problems are planned, as text; None where no plan must be kept for it."""
+
+    def problem_clock(self) -> float:
+        """Return the clock where problems of graphs are to be told, else 0."""
+
     def plan_began(self) -> float:
         """Return the clock where plans are to be told, else 0."""
 
@@ -68,53 +78,6 @@ class Context(Protocol):
 
     def hand_over(self, problem: Any, launches: Launches, name: str) -> Any:
         """Hand launches to the C runtime and return the plan's handle."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a compiled graph takes, in the form in which a plan asks a problem for it."""
-
-    graph: Graph
-    added: frozenset[str] = frozenset()
-    details: str = ""  # what a plan's description says after its first line
-    kind: str = "graph"
-    shown: Graph | None = None  # the graph before its passes, which may see outputs in other shapes
-    unread: frozenset[str] = frozenset()  # constants that no launch reads
-    kept: tuple[Argument, ...] = ()  # what was prepared from constants
-    copies: tuple[tuple[str, str], ...] = ()  # inputs that are outputs, with the names of their copies
-
-    def modes(self) -> tuple[str, ...]:
-        """Return the one mode that each argument may have; problems without this method leave the choice to a run."""
-        return tuple("ACCUMULATE" if argument.name in self.added else "OVERWRITE" for argument in self.arguments())
-
-    @property
-    def _sources(self) -> dict[str, str]:
-        return {copy: name for name, copy in self.copies}
-
-    def shown_names(self) -> tuple[str, ...]:
-        """Return the names of the arguments in the C runtime: a copy of an input has the name of that input."""
-        sources = self._sources
-        return tuple(sources.get(argument.name, argument.name) for argument in self.arguments())
-
-    def arguments(self) -> tuple[Argument, ...]:
-        """Return inputs, states and outputs (in their shape in `shown`), and what was prepared from constants."""
-        values, sources = (self.shown or self.graph).values, self._sources
-        results = ((name, values[sources.get(name, name)]) for name in self.graph.outputs)
-        return (
-            *(Argument(v.name, "in", v.shape, v.dtype) for v in self.graph.inputs if v.name not in self.unread),
-            *self.kept,
-            *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
-            *(Argument(name, "out", value.shape, value.dtype) for name, value in results),
-        )
-
-    def scalars(self) -> tuple[str, ...]:
-        """Return the names of the scalars that every run needs."""
-        return self.graph.scalars
-
-    def __str__(self) -> str:
-        sources = self._sources
-        outputs = (sources.get(name, name) for name in self.graph.outputs)
-        return f"graph of {len(self.graph.nodes)} problems -> {' '.join(outputs)}"
 
 
 class CompiledGraph:
@@ -143,8 +106,9 @@ class CompiledGraph:
         constants: Mapping[str, Any] | None = None,
         memory: int | None = None,
         precision: str | None = None,
+        kept: bool = False,
     ) -> None:
-        context.expect_addressable("graph", Signature(graph).arguments())
+        context.expect_addressable("graph", Signature.of(graph).arguments())
         for node in graph.nodes:
             context.expect_possible(node.problem)
         self.graph, self.passes, self.constants, self.memory = graph, passes, dict(constants or {}), memory
@@ -155,7 +119,7 @@ class CompiledGraph:
                 raise ArgumentError(f"[graph] got constant {name!r}, expected one of the inputs {sorted(inputs)}")
         self._inputs = inputs - set(self.constants)
         self._copies = names_of_copies(graph)
-        self._tells = True
+        self._tells, self._is_kept = True, kept
         self._known = self._inputs | {value.name for value in graph.states} | set(graph.outputs)
         self._context = context
         self.copies = Copies(context)
@@ -263,7 +227,8 @@ class CompiledGraph:
     def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         key = (wanted, added)
         if key not in self._variants:
-            self._variants[key] = self._assemble(wanted, added)
+            handed = self._handed(wanted, added)
+            self._variants[key] = _Variant(handed.plan(self._context), handed.recipe.report, handed.constants)
         return self._variants[key]
 
     def hand_over(self, wanted: Collection[str], added: Collection[str]) -> Any:
@@ -276,32 +241,70 @@ class CompiledGraph:
         added : collection of str
             Those of them that are added to.
         """
-        return self._handed(frozenset(wanted), frozenset(added))[0]
+        return self._handed(frozenset(wanted), frozenset(added)).handle
 
-    def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
-        handle, signature, report, constants = self._handed(wanted, added)
-        return _Variant(Plan(self._context, signature, "graph", (), handle, work=report.work), report, constants)
-
-    def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
+    def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> _Handed:
         began = self._context.plan_began()
-        try:
-            planned = self._planned(wanted, added)
-        except BuildError:  # caused by advice, which the context does not follow any more
-            planned = self._planned(wanted, added)
-        self._context.plan_ended(planned[1], "graph", began)
-        return planned
-
-    def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = copy_inputs(
             self.graph.with_outputs(name for name in self.graph.outputs if name in wanted), self._copies
         )
         added = frozenset(self._copies.get(name, name) for name in added)
+        handed = self._followed(before, added)
+        if handed is None:
+            try:
+                handed = self._planned(before, added)
+            except BuildError:  # caused by advice, which the context does not follow any more
+                handed = self._planned(before, added)
+        self._context.plan_ended(handed.recipe.signature, "graph", began)
+        return handed
+
+    def _key(self, before: Graph, added: frozenset[str]) -> str | None:
+        """Return the key of a recipe in the program cache; None if there is to be none."""
+        if not self._is_kept or len(before.nodes) < kept_recipes.LEAST or self._context.problem_clock():
+            return None
+        return kept_recipes.key_of(
+            self._context,
+            str(before),
+            constants=sorted(self.constants),
+            added=sorted(added),
+            copies=sorted(self._copies.items()),
+            nodes=len(self.graph.nodes),
+            passes=switched_on(self.passes),
+            mixed=self.mixed,
+            memory=self.memory,
+        )
+
+    def _followed(self, before: Graph, added: frozenset[str]) -> _Handed | None:
+        """Return the plan that a recipe in the program cache makes; None if there is none, or the device refuses it."""
+        key = self._key(before, added)
+        recipe = None if key is None else kept_recipes.load(self._context, key)
+        if recipe is None:
+            return None
+        try:
+            return self._followed_through(recipe, self.constants)
+        except (BuildError, ExecutionError):
+            return None
+
+    def _followed_through(self, recipe: Recipe, constants: Mapping[str, Any]) -> _Handed:
+        """Return the plan that a recipe makes with some arrays."""
+        first = None
+        if recipe.early is not None:
+            first = self._followed_through(recipe.early, {})
+        given = self._computed(recipe.constants, constants, first)
+        return self._prepared(recipe, given)
+
+    def _planned(self, before: Graph, added: frozenset[str]) -> _Handed:
         counts: dict[str, int] = {}
+        key = self._key(before, added)
         early, graph = split_constants(
             optimise(before, self.passes, self._fits, counts, self.constants, self.mixed, self._preferences()),
             self.constants,
         )
-        constants = self._computed(early, graph)
+        first = self._once(early) if early.nodes else None
+        read = {value.name for value in (*graph.inputs, *early.inputs)}
+        read_constants = tuple(name for name in self.constants if name in read)
+        given = self._computed(read_constants, self.constants, first)
+        constants = {value.name: given[value.name] for value in graph.inputs if value.name in given}
         passes = switched_on(self.passes)
         if {"parts", "views"} <= set(passes):
             graph = split_batch(graph, self._context.device, constants, self._fits, counts)
@@ -311,13 +314,18 @@ class CompiledGraph:
                 counts["casts"] = len(before_casts.nodes) - len(graph.nodes)
         placement = Placement(graph, self._context, added, frozenset(constants), passes)
         limit = self._context.device.global_memory if self.memory is None else self.memory
-        for placed in placement.attempts(limit, strict=self.memory is not None):
+        for attempt, placed in enumerate(placement.attempts(limit, strict=self.memory is not None)):
             try:
-                return self._handed_over(before, placed, added, constants, counts)
+                handed = self._handed_over(before, placed, added, constants, counts)
             except ExecutionError as error:
                 if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
                     raise
                 refused, status, arena = str(error), error.status, placed.arena
+                continue
+            recipe = replace(handed.recipe, constants=read_constants, early=None if first is None else first.recipe)
+            if key is not None and not attempt and key == self._key(before, added):
+                kept_recipes.keep(key, recipe)
+            return handed._replace(recipe=recipe)
         raise ExecutionError(
             f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
             f" for it: a smaller batch needs less ({refused})",
@@ -331,7 +339,7 @@ class CompiledGraph:
         added: frozenset[str],
         constants: Mapping[str, Any],
         counts: Mapping[str, int],
-    ) -> tuple[Any, Signature, Report, dict[str, Any]]:
+    ) -> _Handed:
         """Prepare constants for one placement of a graph and hand its launches over.
 
         Parameters
@@ -343,31 +351,24 @@ class CompiledGraph:
         constants : mapping of str to array
         counts : mapping of str to int
             What each pass changed.
-
-        Returns
-        -------
-        handle, signature, report, constants
-            Of the plan, with the constants that it reads.
         """
         preparation, launches = placed.assembly.preparation, placed.launches
         unread = frozenset(constants) - reads(launches.launches)
-        copies = tuple((name, copy) for name, copy in self._copies.items() if copy in before.outputs)
-        signature = Signature(
-            placed.graph, added, shown=before, unread=unread, kept=preparation.kept("in"), copies=copies
-        )
-        kept = {**constants, **prepare(self._context, preparation, constants)}
-        kept = {name: array for name, array in kept.items() if name not in unread}
+        copies = {name: copy for name, copy in self._copies.items() if copy in before.outputs}
+        kept = preparation.kept("in")
+        signature = Signature.of(placed.graph, added, before, unread, kept, copies)
+        held = {*constants, *(argument.name for argument in kept)} - unread
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         staged = self._context.device.host_access == "staged"
-        moved = [argument for argument in signature.arguments() if staged and argument.name not in kept]
+        moved = [argument for argument in signature.taken if staged and argument.name not in held]
         report = Report(
             nodes=len(placed.graph.nodes),
             nodes_before=len(self.graph.nodes),
             launches=sum(0 not in launch.global_size for launch in launches.launches),
             arena_bytes=placed.arena,
             value_bytes=sum(before.values[name].nbytes for name in inside),
-            argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in kept),
-            constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in kept),
+            argument_bytes=sum(a.nbytes for a in signature.taken if a.name not in held),
+            constant_bytes=sum(a.nbytes for a in signature.taken if a.name in held),
             algorithms=tuple(placed.assembly.algorithms),
             work=tuple(placed.assembly.work),
             passes=tuple((name, count) for name, count in counts.items() if name not in UNJOINED),
@@ -379,10 +380,17 @@ class CompiledGraph:
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        handle = self._context.hand_over(signature, launches, "graph")
+        handed = self._prepared(Recipe(signature, launches, preparation, report), constants)
         for problem, times in placed.assembly.times.items() if self._tells else ():
             self._context.problem_planned(problem, *times)
-        return handle, signature, report, kept
+        return handed
+
+    def _prepared(self, recipe: Recipe, constants: Mapping[str, Any]) -> _Handed:
+        """Prepare constants as a recipe says and hand its launches over."""
+        found = {**constants, **prepare(self._context, recipe.preparation, constants)}
+        taken = {argument.name for argument in recipe.signature.taken}
+        handle = self._context.hand_over(recipe.signature, recipe.launches, "graph")
+        return _Handed(recipe, handle, {name: array for name, array in found.items() if name in taken})
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""
@@ -399,23 +407,24 @@ class CompiledGraph:
         """Return whether a problem in channels last runs on its arguments as they lie in memory."""
         return self._context.foreseen(problem) != transposes.NAME
 
-    def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
-        """Return the constants that a graph reads, in memory that the device uses in place."""
-        read = {value.name for value in graph.inputs}
-        needed = {value.name for value in early.inputs}
-        sent = {name: self._on_device(a) for name, a in self.constants.items() if name in read | needed}
-        results: dict[str, Any] = {}
-        if early.nodes:
+    def _once(self, early: Graph) -> _Handed:
+        """Return the plan of what follows from constants alone."""
+        once = CompiledGraph(early, self._context, "-all", precision=FLOAT32)
+        once._tells = False  # nobody tunes what runs once
+        return once._handed(frozenset(early.outputs), frozenset())
+
+    def _computed(self, names: Sequence[str], constants: Mapping[str, Any], first: _Handed | None) -> dict[str, Any]:
+        """Return constants, and what a plan computes of them, in memory that the device uses in place."""
+        found = {name: self._on_device(constants[name]) for name in names}
+        if first is not None:
             made = {
-                name: self._on_device(np.empty(v.shape, v.dtype))
-                for name in early.outputs
-                for v in [early.values[name]]
+                argument.name: self._on_device(np.empty(argument.shape, argument.dtype))
+                for argument in first.recipe.signature.taken
+                if argument.role == "out"
             }
-            given = {name: sent[name] for name in needed}
-            once = CompiledGraph(early, self._context, "-all", precision=FLOAT32)
-            once._tells = False  # nobody tunes what runs once
-            results = once.run({**given, **made})
-        return {**{name: array for name, array in sent.items() if name in read}, **results}
+            first.plan(self._context).run_on({**found, **first.constants, **made})
+            found.update(made)
+        return found
 
     def _on_device(self, array: Any) -> Any:
         if self._context.device.host_access != "staged" or not isinstance(array, np.ndarray):
@@ -423,6 +432,19 @@ class CompiledGraph:
         import pyopencl.array as device_array
 
         return device_array.to_device(self._context.queue, np.ascontiguousarray(array))
+
+
+class _Handed(NamedTuple):
+    """A recipe that was followed: the C runtime's handle of the plan, and the constants that its runs read."""
+
+    recipe: Recipe
+    handle: Any
+    constants: dict[str, Any]
+
+    def plan(self, context: Context) -> Plan:
+        """Return the plan, which owns the handle."""
+        report = self.recipe.report
+        return Plan(context, self.recipe.signature, "graph", (), self.handle, work=report.work)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -152,13 +152,13 @@ def prepare(context: Any, preparation: Preparation, constants: Mapping[str, Any]
     if not preparation.launches:
         return {}
     handle = context.hand_over(preparation, Launches(preparation.launches), preparation.kind)
-    made = {name: _memory(context, nbytes) for name, nbytes in preparation.sizes.items()}
+    made = _memory(context, preparation.sizes)
     Plan(context, preparation, preparation.kind, (), handle).run_on({**constants, **made})
     return made
 
 
-def _memory(context: Any, nbytes: int) -> Any:
-    """Return float32 memory of a device, on CPU devices aligned as a workspace is.
+def _memory(context: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return float32 memory of a device by name, on CPU devices parts of one block, aligned as a workspace is.
 
     Raises
     ------
@@ -166,18 +166,25 @@ def _memory(context: Any, nbytes: int) -> Any:
         With the status CLG_OUT_OF_MEMORY if the device has no room.
     """
     if context.device.host_access == "staged":
-        import pyopencl as cl
-        import pyopencl.array as device_array
+        return {name: _on_device(context, nbytes) for name, nbytes in sizes.items()}
+    block = np.empty((sum(sizes.values()) + ALIGN) // ITEM, np.float32)
+    place, found = -block.ctypes.data % ALIGN // ITEM, {}
+    for name, nbytes in sizes.items():
+        found[name] = block[place : place + nbytes // ITEM]
+        place += nbytes // ITEM
+    return found
 
-        try:
-            return device_array.empty(context.queue, (nbytes // ITEM,), np.float32)
-        except cl.MemoryError as error:
-            raise ExecutionError(
-                f"[graph] got no memory for {nbytes} bytes of prepared weights ({error})", context.lib.CLG_OUT_OF_MEMORY
-            ) from None
-    block = np.empty(nbytes // ITEM + ALIGN // ITEM, np.float32)
-    start = -block.ctypes.data % ALIGN // ITEM
-    return block[start : start + nbytes // ITEM]
+
+def _on_device(context: Any, nbytes: int) -> Any:
+    import pyopencl as cl
+    import pyopencl.array as device_array
+
+    try:
+        return device_array.empty(context.queue, (nbytes // ITEM,), np.float32)
+    except cl.MemoryError as error:
+        raise ExecutionError(
+            f"[graph] got no memory for {nbytes} bytes of prepared weights ({error})", context.lib.CLG_OUT_OF_MEMORY
+        ) from None
 
 
 def reads(launches: Sequence[Launch]) -> set[str]:

@@ -6,7 +6,7 @@ from clgraft.core.model.lowered import LoweredNet, Net
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import PRECISIONS, carried, expect_precision
 from clgraft.core.model.session import NetSession, Session, kept
-from clgraft.core.model.source import Source, contents
+from clgraft.core.model.source import Source, contents, view
 from clgraft.core.model.store import Store
 from clgraft.core.model.trainer import Trainer
 from clgraft.core.model.training import LoweredTraining, TrainingNet
@@ -31,4 +31,5 @@ __all__ = [
     "expect_precision",
     "fits",
     "kept",
+    "view",
 ]

@@ -371,7 +371,7 @@ class NetSession(Session):
             if self._store is None:
                 constants[inside] = self._array(name)
         return self._context.compile(  # type: ignore[no-any-return]
-            self._graph(program, names), self._passes, constants, precision=self._precision
+            self._graph(program, names), self._passes, constants, precision=self._precision, kept=True
         )
 
     def _changing(self, lowered: LoweredNet, compiled: CompiledGraph) -> dict[str, Any]:

@@ -177,7 +177,9 @@ class StepBuilder:
     def _compiled(self, graph: Graph, constants: Mapping[str, np.ndarray]) -> CompiledGraph:
         known = {value.name for value in graph.inputs}
         given = {name: array for name, array in constants.items() if name in known}
-        return self.context.compile(graph, self.passes, given, precision=self.precision)  # type: ignore[no-any-return]
+        return self.context.compile(  # type: ignore[no-any-return]
+            graph, self.passes, given, precision=self.precision, kept=True
+        )
 
     def _heads(
         self, lowered: LoweredTraining, inputs: Mapping[str, Tensor]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -131,7 +132,13 @@ def register_channels_last(problems: type[Problem], implementations: Sequence[Im
 
 
 def implementations(problem: Problem) -> tuple[Implementation, ...]:
-    """Return the implementations for a problem, in order of preference."""
+    """Return the implementations for a problem, in order of preference.
+
+    The module `implementations` next to a class of problems registers them; it is imported when they are first asked
+    for, because a process that follows kept recipes needs none.
+    """
+    if (type(problem), None) not in IMPLEMENTATIONS:
+        importlib.import_module(f"{type(problem).__module__.rpartition('.')[0]}.implementations")
     if getattr(problem, "layout", FIRST) == LAST:
         return CHANNELS_LAST[type(problem)]
     direction = getattr(problem, "direction", None)

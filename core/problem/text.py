@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Union
 
 from clgraft.core.errors import ProblemError
@@ -189,22 +190,27 @@ class Reader:
     def __init__(self, kind: str, entries: Sequence[Entry]) -> None:
         self.kind, self.entries = kind, entries
         self._words: dict[str, Choice | Flag] = {}
-        numbers: list[str] = []
-        reals: list[str] = []
-        lists: list[str] = []
         for entry in entries:
             if isinstance(entry, Choice):
                 self._words.update(dict.fromkeys(entry.meanings, entry))
             elif isinstance(entry, Flag):
                 self._words[entry.word] = entry
-            elif isinstance(entry, Numbers):
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """What matches the words that hold numbers; most processes read no text of most kinds."""
+        numbers: list[str] = []
+        reals: list[str] = []
+        lists: list[str] = []
+        for entry in self.entries:
+            if isinstance(entry, Numbers):
                 lists.append(entry.word)
             elif isinstance(entry, PerAxis):
                 numbers.append(f"{entry.letter}[{AXES}]")
-            else:
+            elif isinstance(entry, Number):
                 (reals if entry.real else numbers).append(entry.word)
         never = "(?!)"
-        self._pattern = re.compile(
+        return re.compile(
             rf"(?P<number>{'|'.join(numbers) or never})(?P<whole>\d+)"
             rf"|(?P<real>{'|'.join(reals) or never})(?P<value>{REAL})"
             rf"|(?P<list>{'|'.join(lists) or never})\[(?P<numbers>[-\d,]*)\]"

@@ -191,6 +191,32 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
         pass
 
 
+def kept(key: str) -> bytes | None:
+    """Return what is kept under a key, which thereby counts as used; None if it is not there, or damaged."""
+    place = folder()
+    if place is None:
+        return None
+    path = place / _name(key)
+    try:
+        content = unpack(path.read_bytes(), key) if folders.owned(path) else None
+        if content:
+            os.utime(path)
+        return content
+    except OSError:
+        return None
+
+
+def keep(key: str, content: bytes) -> None:
+    """Put something into the cache under a key, if there is room."""
+    place = folder()
+    if place is None:
+        return
+    path, packed = place / _name(key), pack(key, content)
+    with contextlib.suppress(OSError):
+        cache_limit.make_room(place, path, len(packed))
+        files.write_whole(path, packed)
+
+
 def note_of(cl_device: Any, program: bytes, kernel: str, local_size: tuple[int, ...] | None) -> str:
     """Return the key of a note that a kernel is in the driver's own cache, for work-groups of a size."""
     what = f"{kernel} of {program.hex()} for work-groups of {local_size}"

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
+from clgraft.core import abi
 from clgraft.core.runtime import build_processes, building, folders, program_cache, toolchains
 from clgraft.core.runtime.affinity import affinity_kept
 
@@ -44,11 +45,12 @@ class PlannedKernel:
         self.source, self.options, self.function_name = source, options, function_name
         self.key = hashlib.sha256("\0".join((*options, source)).encode()).digest()
         self._built: Any = None
+        self._handle: Any = None
 
     def again(self) -> PlannedKernel:
         """Return another kernel of the same program, which gets arguments of its own."""
         other = copy.copy(self)
-        other._built = None
+        other._built = other._handle = None
         return other
 
     @property
@@ -71,8 +73,10 @@ class PlannedKernel:
 
     @property
     def int_ptr(self) -> int:
-        """The address of the `cl_kernel`."""
-        return int(self.built.int_ptr)
+        """The address of the `cl_kernel`, which is pyopencl's where `built` was asked for: that takes ten times as long."""
+        if self._built is None and self._handle is None:
+            self._handle = self._programs.handle(self)
+        return int(self.built.int_ptr) if self._handle is None else int(abi.ffi.cast("uintptr_t", self._handle))
 
 
 class Programs:
@@ -161,6 +165,13 @@ class Programs:
                 self.build([kernel])
             self._kept.move_to_end(kernel.key)
             return self._kept[kernel.key]
+
+    def handle(self, planned: PlannedKernel) -> Any:
+        """Return a new `cl_kernel` for a plan; None if the driver refuses it."""
+        with affinity_kept():
+            program = abi.ffi.cast("void *", self.of(planned).int_ptr)
+            made = abi.lib.clg_kernel_create(program, planned.function_name.encode())
+        return abi.ffi.gc(made, abi.lib.clg_kernel_release) if made else None
 
     def kernel(self, planned: PlannedKernel) -> Any:
         """Return a new pyopencl kernel."""

@@ -137,6 +137,14 @@ class Context(DeviceContext):
         chosen = self.choose(problem, algorithm)
         return chosen, self.hand_over(problem, chosen.launches, chosen.algorithm)
 
+    def planning_state(self) -> str | None:
+        """Return what else than problems, device and settings decides how they are planned, as text.
+
+        None: no plan must be kept, because that may change at any time, or because advice is not followed any more.
+        """
+        state = getattr(self.advisor, "state", None)
+        return None if state is None or self.planner.at_once else state(self)
+
     def serves(self, problem: Problem, algorithm: str) -> bool:
         """Return whether the implementation of a name serves a problem; nothing is built to find out."""
         try:
@@ -217,6 +225,7 @@ class Context(DeviceContext):
         constants: Mapping[str, Any] | None = None,
         memory: int | None = None,
         precision: str | None = None,
+        kept: bool = False,
     ) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
@@ -234,6 +243,8 @@ class Context(DeviceContext):
         precision : str, optional
             ``float16`` or ``bfloat16``: products of float32 are computed in 16 bits, and what rounding would spoil in
             float32; inputs, states and outputs keep their types. By default what ``CLGRAFT_PRECISION`` says.
+        kept : bool
+            Whether the program cache keeps what planning finds out, for processes that compile the same graph later.
 
         Raises
         ------
@@ -242,7 +253,7 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        found = self.compiler(graph, self, passes, constants, memory, precision)
+        found = self.compiler(graph, self, passes, constants, memory, precision, kept)
         with self._lock:
             self._graphs = [*(known for known in self._graphs if known() is not None), weakref.ref(found)]
         return found

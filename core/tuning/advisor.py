@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clgraft.core.tuning.policies import policy
-from clgraft.core.tuning.recall import Advice, advice, known
+from clgraft.core.tuning.recall import Advice, advice, known, results
 
 if TYPE_CHECKING:
     from clgraft.core.problem import Problem
@@ -23,3 +23,15 @@ def advise(problem: Problem, context: Context) -> Advice | None:
 
         search_at_first_use(problem, context)
     return advice(text, context.device)
+
+
+def _state(context: Context) -> str | None:
+    """Return a text that changes with the user's results, on which advice depends; shipped rows are sources of ours.
+
+    None: advice may change at any time, because problems without a result are searched.
+    """
+    allowed = policy()
+    return None if allowed == "full" else allowed if allowed == "off" else results(context.device)
+
+
+advise.state = _state  # type: ignore[attr-defined]

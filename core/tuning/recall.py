@@ -45,6 +45,11 @@ def known(text: str, device: DeviceInfo) -> bool:
     return text in _user(device)[1]
 
 
+def results(device: DeviceInfo) -> str:
+    """Return the user's results on a device as text."""
+    return "; ".join(f"{problem}: {choice}" for problem, choice in sorted(_user(device)[1].items()))
+
+
 def remember(text: str, choice: Choice, device: DeviceInfo) -> None:
     """Let a result that was just found count in this process, whether or not it could be written."""
     key, results = _user(device)

@@ -1,5 +1,5 @@
 """The command ``clgraft``."""
 
-from clgraft.plugins.command_line.main import main
+from clgraft.plugins.command_line.main import command, main
 
-__all__ = ["main"]
+__all__ = ["command", "main"]

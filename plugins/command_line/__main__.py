@@ -1,7 +1,5 @@
 """``python -m clgraft.plugins.command_line``."""
 
-import sys
+from clgraft.plugins.command_line.main import command
 
-from clgraft.plugins.command_line.main import main
-
-sys.exit(main())
+command()

@@ -78,6 +78,8 @@ def gather() -> dict[str, Any]:
         device = f"{key['platform'][0]} / {key['device'][0]}" if key else "other files"
         if key and "kept_in" in key:
             device += ", notes on the driver's own cache"
+        if key and "recipe" in key:
+            device += ", plans of graphs"
         files[device] += 1
         sizes[device] += entry.nbytes
     results = database.location()

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 if TYPE_CHECKING:
     import argparse
@@ -76,6 +76,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("clgraft: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def command() -> NoReturn:
+    """Run the command line as a process, and end it.
+
+    What drivers and Python take down at the end of a process takes a tenth of a second: a command that is started for
+    its result leaves that to the system.
+    """
+    import atexit
+
+    from clgraft.plugins import alone
+
+    status = main()
+    if sys.argv[1:2] and sys.argv[1] in alone.COMMANDS:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def _leave(stream: TextIO) -> None:
@@ -195,4 +214,4 @@ def _plugin_examples() -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import gc
 import io
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -154,6 +153,8 @@ def _extent(array: np.ndarray) -> str:
 
 def _profile(session: Any, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Any]) -> None:
     """Print the graph's report, the time of a run, and the problems with their implementations."""
+    import statistics  # with Python's modules for fractions and decimal numbers
+
     times = []
     for _ in range(REPEATS):
         begin = time.perf_counter()

@@ -305,7 +305,7 @@ class Session(ModelSession):
         with self._lock:
             if program.compiled is None:
                 program.compiled = self._context.compile(
-                    program.graph, self._passes, program.constants, precision=self._precision
+                    program.graph, self._passes, program.constants, precision=self._precision, kept=True
                 )
                 program.constants = {}
             return program.compiled

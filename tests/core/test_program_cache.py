@@ -7,13 +7,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clgraft.core import ArgumentError, BuildError
-from clgraft.core.runtime import cache_limit, program_cache
+from clgraft.core.graph import kept_recipes
+from clgraft.core.runtime import cache_limit, program_cache, stamps
+from clgraft.core.tuning import advisor
+from tests.core.graphs import sample, small_net
 from tests.folders import ROOT
 from tests.logs import logged
 
@@ -401,3 +406,116 @@ def test_a_folder_above_that_belongs_to_another_user(context, reachable, monkeyp
         assert answer(context, 97) == 97
         assert len(texts) == 1
     assert not (above / "cache" / program_cache.FOLDER).exists()
+
+
+@pytest.fixture
+def planned(context, monkeypatch):
+    """Collects the problems for which implementations are chosen; graphs of any size are kept."""
+    calls, real = [], context.choose
+
+    def counting(problem):
+        calls.append(problem)
+        return real(problem)
+
+    monkeypatch.setattr(context, "choose", counting)
+    monkeypatch.setattr(kept_recipes, "LEAST", 1)
+    return calls
+
+
+class Compiled:
+    """A small net with constants, compiled for what another process would have left in the cache."""
+
+    def __init__(self, context, planned, passes: str | None = None, fewer: int = 0) -> None:
+        graph = small_net()
+        arrays = sample(graph, np.random.default_rng(4))
+        names = [value.name for value in graph.inputs if value.name != "x"][fewer:]
+        del planned[:]
+        compiled = context.compile(graph, passes, {name: arrays.pop(name) for name in names}, kept=True)
+        (output,) = compiled.run(arrays).values()
+        self.bits, self.report, self.text = output.tobytes(), compiled.report(), compiled.plan().problem.details
+        self.planned = len(planned)
+
+
+def test_graphs_are_planned_once(context, folder, planned):
+    first, again = Compiled(context, planned), Compiled(context, planned)
+    assert first.planned and not again.planned
+    assert (again.bits, again.report, again.text) == (first.bits, first.report, first.text)
+    other = Compiled(context, planned, "-all")
+    assert other.planned and other.report != first.report
+
+
+def test_plans_of_graphs_hang_on_all_that_decides(context, folder, planned, monkeypatch):
+    first = Compiled(context, planned)
+    other_device = replace(context.device, cache_bytes=context.device.cache_bytes + 1)
+    changes = {
+        "another device": lambda patch: patch.setattr(context, "device", other_device),
+        "another setting": lambda patch: patch.setenv("CLGRAFT_WINOGRAD", "off"),
+        "an environment that steers compilers": lambda patch: patch.setenv("POCL_MAX_WORK_GROUP_SIZE", "4096"),
+        "another version": lambda patch: patch.setattr(program_cache, "VERSION", "9.9.9"),
+        "other sources": lambda patch: patch.setattr(stamps, "code", lambda: "others"),
+        "a measured choice": lambda patch: patch.setattr(advisor, "results", lambda device: "conv: direct"),
+    }
+    for name, change in changes.items():
+        with monkeypatch.context() as patch:
+            change(patch)
+            stale, again = Compiled(context, planned), Compiled(context, planned)
+        assert stale.planned and not again.planned, name
+    assert Compiled(context, planned, fewer=3).planned and not Compiled(context, planned, fewer=3).planned
+    kept = Compiled(context, planned)
+    assert not kept.planned and kept.bits == first.bits
+
+
+def test_plans_that_may_change_are_not_kept(context, folder, monkeypatch):
+    def key() -> str | None:
+        return kept_recipes.key_of(context, "graph")
+
+    assert key() is not None
+    for change in (
+        lambda patch: patch.setenv("CLGRAFT_TUNE", "full"),
+        lambda patch: patch.setenv("CLGRAFT_CACHE", "off"),
+        lambda patch: patch.setattr(type(context), "advisor", staticmethod(lambda problem, context: None)),
+        lambda patch: patch.setattr(context.planner, "at_once", True),
+        lambda patch: patch.setattr(stamps, "code", lambda: None),
+    ):
+        with monkeypatch.context() as patch:
+            change(patch)
+            assert key() is None
+    assert key() is not None
+
+
+def test_damaged_plans_are_made_anew(context, folder, planned, monkeypatch):
+    first = Compiled(context, planned)
+    (path,) = [path for path in folder.iterdir() if "recipe" in program_cache.key_in(path)]
+    whole = path.read_bytes()
+    key = whole[len(program_cache.MAGIC) + 40 :][: int.from_bytes(whole[len(program_cache.MAGIC) + 32 :][:8], "little")]
+    content = zlib.decompress(program_cache.unpack(whole, key.decode()))
+    middle = len(whole) // 2
+    refused = content.replace(b"kernel void", b"#error\nkernel void")
+    for name, damaged in {
+        "cut": whole[:middle],
+        "flipped": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+        "empty": b"",
+        "no recipe": program_cache.pack(key.decode(), b"noise"),
+        "of another form": program_cache.pack(key.decode(), zlib.compress(b'{"recipe": {}, "programs": []}')),
+        "refused by the device": program_cache.pack(key.decode(), zlib.compress(refused)),
+    }.items():
+        path.write_bytes(damaged)
+        made = Compiled(context, planned)
+        monkeypatch.setattr(context.planner, "at_once", False)
+        assert made.planned and made.bits == first.bits, name
+        path.write_bytes(whole)
+    assert not Compiled(context, planned).planned
+
+
+def test_stamps_change_with_files(tmp_path):
+    file = tmp_path / "below" / "module.py"
+    file.parent.mkdir()
+    found = set()
+    for text, when in (("a", 1), ("b", 2), ("ab", 2)):
+        file.write_text(text)
+        os.utime(file, (when, when))
+        found.add(stamps._digest.__wrapped__(str(tmp_path)))
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "module.pyc").write_text("")
+    found.add(stamps._digest.__wrapped__(str(tmp_path)))
+    assert len(found) == 3 and stamps._digest.__wrapped__(str(tmp_path / "missing")) is None

@@ -203,3 +203,13 @@ def test_a_reader_that_goes_away_is_no_traceback(net):
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("layer")
     assert not {"Traceback", "BrokenPipeError"} & set(done.stderr.replace(":", " ").split())
+
+
+def test_a_process_ends_with_its_status_after_what_it_has_to_do():
+    program = (
+        "import atexit, sys; from clgraft.plugins.command_line import command;"
+        "atexit.register(print, 'done'); sys.argv[1:] = ['run', 'missing.onnx']; command()"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 2 and "missing.onnx" in found.stderr
+    assert found.stdout == "done\n"

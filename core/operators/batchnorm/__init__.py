@@ -1,9 +1,5 @@
-"""Batch norm: the problem and its implementations in order of preference."""
+"""Batch norm: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.batchnorm import channels, channels_cpu, generated, rows_cpu, rows_gpu
 from clgraft.core.operators.batchnorm.problem import FOLLOWING, BatchNormProblem
-from clgraft.core.planning.implementation import register
-
-register(BatchNormProblem, (channels_cpu, rows_cpu, rows_gpu, channels, generated))
 
 __all__ = ["FOLLOWING", "BatchNormProblem"]

@@ -1,11 +1,6 @@
-"""Conversion of numbers to another type: the problems, of one array and of several, and their implementations."""
+"""Conversion of numbers to another type: the problems, of one array and of several."""
 
-from clgraft.core.operators.cast import elements, matrices
 from clgraft.core.operators.cast.problem import CastProblem
 from clgraft.core.operators.cast.together import CastsProblem
-from clgraft.core.planning.implementation import register
-
-register(CastProblem, (elements,))
-register(CastsProblem, (matrices,))
 
 __all__ = ["CastProblem", "CastsProblem"]

@@ -1,9 +1,5 @@
-"""Cross entropy: the problem and its implementation."""
+"""Cross entropy: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.crossentropy import direct
 from clgraft.core.operators.crossentropy.problem import CrossEntropyProblem
-from clgraft.core.planning.implementation import register
-
-register(CrossEntropyProblem, (direct,))
 
 __all__ = ["CrossEntropyProblem"]

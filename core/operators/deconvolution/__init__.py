@@ -1,10 +1,5 @@
-"""Deconvolution (transposed convolution): the problem and its implementations in order of preference."""
+"""Deconvolution (transposed convolution): the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.deconvolution import cpu_columns, through_convolution
 from clgraft.core.operators.deconvolution.problem import DeconvProblem
-from clgraft.core.planning.implementation import register, register_channels_last
-
-register(DeconvProblem, (cpu_columns, through_convolution))
-register_channels_last(DeconvProblem, (through_convolution,))
 
 __all__ = ["DeconvProblem"]

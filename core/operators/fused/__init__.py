@@ -1,9 +1,5 @@
-"""Layers with what follows them: the problem and its implementations in order of preference."""
+"""Layers with what follows them: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.fused import in_kernel, in_turn
 from clgraft.core.operators.fused.problem import FusedProblem
-from clgraft.core.planning.implementation import register
-
-register(FusedProblem, (in_kernel, in_turn))
 
 __all__ = ["FusedProblem"]

@@ -1,9 +1,5 @@
-"""Gradients of data and weights together: the problem and its implementations in order of preference."""
+"""Gradients of data and weights together: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.gradients import in_kernel, in_turn
 from clgraft.core.operators.gradients.problem import GradientsProblem
-from clgraft.core.planning.implementation import register
-
-register(GradientsProblem, (in_kernel, in_turn))
 
 __all__ = ["GradientsProblem"]

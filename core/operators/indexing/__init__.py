@@ -1,10 +1,5 @@
-"""Elements by their index: gather and scatter, and their implementations."""
+"""Elements by their index: gather and scatter."""
 
-from clgraft.core.operators.indexing import elements, lines
 from clgraft.core.operators.indexing.problem import GatherProblem, ScatterProblem
-from clgraft.core.planning.implementation import register
-
-register(GatherProblem, (elements,))
-register(ScatterProblem, (lines,))
 
 __all__ = ["GatherProblem", "ScatterProblem"]

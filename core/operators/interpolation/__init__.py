@@ -1,9 +1,5 @@
-"""Interpolation (resize): the problem and its implementations in order of preference."""
+"""Interpolation (resize): the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.interpolation import elements, rows
 from clgraft.core.operators.interpolation.problem import InterpolationProblem
-from clgraft.core.planning.implementation import register
-
-register(InterpolationProblem, (rows, elements))
 
 __all__ = ["InterpolationProblem"]

@@ -1,9 +1,5 @@
-"""Local response normalisation: the problem and its implementations in order of preference."""
+"""Local response normalisation: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.lrn import columns, elements
 from clgraft.core.operators.lrn.problem import LRNProblem
-from clgraft.core.planning.implementation import register
-
-register(LRNProblem, (columns, elements))
 
 __all__ = ["LRNProblem"]

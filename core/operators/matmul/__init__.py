@@ -1,9 +1,5 @@
-"""Products of batches of matrices: the problem and its implementations in order of preference."""
+"""Products of batches of matrices: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.matmul import through_dense, through_groups
 from clgraft.core.operators.matmul.problem import MatMulProblem
-from clgraft.core.planning.implementation import register
-
-register(MatMulProblem, (through_dense, through_groups))
 
 __all__ = ["MatMulProblem"]

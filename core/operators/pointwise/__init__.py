@@ -1,6 +1,5 @@
-"""Programs per element: broadcast, compute, fold. The problem and its implementation."""
+"""Programs per element: broadcast, compute, fold. The problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.pointwise import generated
 from clgraft.core.operators.pointwise.expression import (
     ALIASES,
     CONSTANTS,
@@ -10,9 +9,6 @@ from clgraft.core.operators.pointwise.expression import (
     read_value,
 )
 from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction, broadcast_shape
-from clgraft.core.planning.implementation import register
-
-register(PointwiseProblem, (generated,))
 
 __all__ = [
     "ALIASES",

@@ -1,9 +1,5 @@
-"""Depthwise separable convolutions: the problem and its implementations in order of preference."""
+"""Depthwise separable convolutions: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.separable import in_kernel, in_turn
 from clgraft.core.operators.separable.problem import SeparableProblem
-from clgraft.core.planning.implementation import register
-
-register(SeparableProblem, (in_kernel, in_turn))
 
 __all__ = ["SeparableProblem"]

@@ -1,9 +1,5 @@
-"""Softmax: the problem and its implementations in order of preference."""
+"""Softmax: the problem; `implementations` lists what computes it."""
 
-from clgraft.core.operators.softmax import columns_gpu, elements, rows_gpu, vectors
 from clgraft.core.operators.softmax.problem import SoftmaxProblem
-from clgraft.core.planning.implementation import register
-
-register(SoftmaxProblem, (vectors, rows_gpu, columns_gpu, elements))
 
 __all__ = ["SoftmaxProblem"]

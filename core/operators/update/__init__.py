@@ -1,9 +1,5 @@
-"""Changes arrays in place, element by element, as optimizers change parameters: the problem and its implementation."""
+"""Changes arrays in place, element by element, as optimizers change parameters; `implementations` lists how."""
 
-from clgraft.core.operators.update import generated
 from clgraft.core.operators.update.problem import UpdateProblem
-from clgraft.core.planning.implementation import register
-
-register(UpdateProblem, (generated,))
 
 __all__ = ["UpdateProblem"]
