@@ -28,18 +28,6 @@ QUICK: dict[str, str] = {}  # variables of the environment of tests on kernels w
 
 # kernel file, what stands there, what is planted, the test that must notice, or a file and pytest's -k
 FAULTS = {
-    "a transposed array in the order of its rows": (
-        "cast/matrices.cl",
-        "const int c = i / height, r = i - c * height;",
-        "const int r = i / width, c = i - r * width;",
-        EVERY_RUN % "casts-turned",
-    ),
-    "an array of a launch counted as the first": (
-        "cast/matrices.cl",
-        "if (group >= sizes##i.first_group)",
-        "if (group > sizes##i.first_group)",
-        EVERY_RUN % "casts-many",
-    ),
     "a phase's taps in the order of the kernel": (
         "conv/gemm_gpu/halves.cl",
         "met.step_##a = -phases.distance_##a;",
