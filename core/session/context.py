@@ -272,6 +272,11 @@ class Context(DeviceContext):
         """Return each problem of the graphs that still exist, as often as they run it, with its implementation."""
         return tuple(pair for graph in self._living() for report in graph.reports() for pair in report.algorithms)
 
+    def graph_runs(self) -> tuple[tuple[str, str, int], ...]:
+        """Return each problem as `graph_problems` does, with the runs so far of the plan that it is in."""
+        pairs = (pair for graph in self._living() for pair in zip(graph.reports(), graph.plans()))
+        return tuple((*problem, plan.runs) for report, plan in pairs for problem in report.algorithms)
+
     def _living(self) -> list[Any]:
         with self._lock:
             return [graph for graph in (known() for known in self._graphs) if graph is not None]

@@ -24,9 +24,13 @@ def work(job: dict[str, Any]) -> None:
     """Run a model's task, and the problems inside of its regions; or every problem `passes` times."""
     if "module" in job:
         importlib.import_module(job["module"]).problems(**job["arguments"])
-        # a region runs as one call: what is inside of it runs once more, problem by problem
-        counts = collections.Counter(text for text, name in core.context().graph_problems() if name != "view")
-        _run_alone(counts, job["arguments"]["passes"])
+        # a graph runs as one call: what is inside of it runs once more, problem by problem
+        passes = job["arguments"]["passes"]
+        counts: collections.Counter[str] = collections.Counter()
+        for text, name, runs in core.context().graph_runs():
+            if name != "view":
+                counts[text] += max(1, runs // passes)
+        _run_alone(counts, passes)
         return
     _run_alone(dict.fromkeys(job["problems"], 1), job["passes"])
 
