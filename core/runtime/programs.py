@@ -73,7 +73,7 @@ class PlannedKernel:
 
     @property
     def int_ptr(self) -> int:
-        """The address of the `cl_kernel`, which is pyopencl's where `built` was asked for: that takes ten times as long."""
+        """The address of the `cl_kernel`; a pyopencl kernel, which `built` makes, takes ten times as long to create."""
         if self._built is None and self._handle is None:
             self._handle = self._programs.handle(self)
         return int(self.built.int_ptr) if self._handle is None else int(abi.ffi.cast("uintptr_t", self._handle))
