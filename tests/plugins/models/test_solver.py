@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -287,6 +288,19 @@ def test_sixteen_bits_train_and_test(tmp_path):
     small.step(3)
     assert small.trainer.skipped <= 2 and small.trainer.loss_scale == 2.0 ** (16 - small.trainer.skipped)
     assert small.trainer.steps + small.trainer.skipped == 4
+    small.trainer.scale_state = np.array([2.0**9, 17, 3])
+    states = [small.snapshot()[1]]
+    if importlib.util.find_spec("h5py"):
+        small.parameters.snapshot_format = 0
+        states.append(small.snapshot()[1])
+    for state in states:
+        again = Solver("solver.prototxt", snapshot=state, precision="float16")
+        np.testing.assert_array_equal(again.trainer.scale_state, [2.0**9, 17, 3])
+        again = Solver("solver.prototxt", snapshot=state)
+        assert again.iteration == 4 and again.trainer.loss_scale == 1
+    message = schema.message_class("SolverState").FromString((tmp_path / states[0]).read_bytes())  # as Caffe reads it
+    assert message.iter == 4 and len(message.history) == len(read_state(states[0]).history)
+    assert read_state(plain.snapshot()[1]).loss_scale is None
     assert np.isfinite(small.test_all()[0]["loss"])
     main(["train", "-solver", "solver.prototxt", "-precision", "bfloat16"])
     assert (tmp_path / "run_iter_6.caffemodel").exists()
