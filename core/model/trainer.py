@@ -202,7 +202,7 @@ class Trainer:
 
     @property
     def scale_state(self) -> np.ndarray | None:
-        """What the factor of losses goes on from: it, good steps since it changed, and skipped ones; None without it."""
+        """The factor of losses, good steps since it changed, and skipped ones, to go on from; None without a factor."""
         return None if self._scale is None else self._scale.state
 
     @scale_state.setter
