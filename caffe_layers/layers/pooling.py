@@ -10,9 +10,7 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import without_marks
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn import pooling
-from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.problem import ceil_div
 
 AXES = 4  # a bottom has batch, channels, height and width
 MAX, AVE, STOCHASTIC = range(3)
@@ -106,14 +104,9 @@ class OclSPP(BuiltLayer):
         return super().prepare(shapes)
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
-        (x,), levels = bottoms, []
-        for level in range(self.parameters.spp_param.pyramid_height):
-            count = 2**level
-            kernel = tuple(ceil_div(size, count) for size in x.shape[2:])
-            pad = tuple((k * count - size + 1) // 2 for k, size in zip(kernel, x.shape[2:]))
-            y = pooling.pool(build, x, self.operator, kernel, stride=kernel, pad=pad, rounding="ceil_inside")
-            levels.append(build.reshape(y, (x.shape[0], y.size // x.shape[0])))
-        return moves.joined(build, levels, 1) if len(levels) > 1 else build.reshape(levels[0], (*x.shape[:2], 1, 1))
+        (x,), levels = bottoms, self.parameters.spp_param.pyramid_height
+        y = pooling.pyramid(build, x, self.operator, levels)
+        return y if levels > 1 else build.reshape(y, (*x.shape[:2], 1, 1))
 
 
 class OclAdaptiveMaxPooling(BuiltLayer):
