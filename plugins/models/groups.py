@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from clgraft.core.errors import ClgraftError
 from clgraft.plugins.plugin import PluginError
 
 PATIENCE = 10.0  # seconds that the first process waits for the others to end
+FORWARDED = 0.5  # seconds in which mpirun passes on what a process that fails has printed
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's own variable
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # where mpirun of MPICH and Open MPI leaves the number of processes
@@ -143,6 +145,7 @@ def _run_by_mpi(job: Job, devices: Sequence[str], arguments: Sequence[Any]) -> i
         else:
             traceback.print_exc()
         sys.stderr.flush()
+        time.sleep(FORWARDED)
         group.abort()
         raise
 
