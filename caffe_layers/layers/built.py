@@ -121,7 +121,9 @@ class BuiltLayer(OclLayer):
             self._passes[key] = build.passes((*results, *tops), wanted, zeros=self.zeros)
             for name, array in build.constants.items():
                 value = array.flat[0] if array.size else 0
-                self._own[name, array.size] = buffer(self.constant(array.size, value))
+                alike = not array.size or bool((array == value).all())
+                held = self.constant(array.size, value) if alike else self._arrays.setdefault((name, array.size), array)
+                self._own[name, array.size] = buffer(held)
         return self._passes[key]
 
     def _widest(self) -> Passes:

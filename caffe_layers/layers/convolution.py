@@ -1,4 +1,4 @@
-"""Convolution layers: OclConvolution, and OclDepthwiseConvolution for the depthwise types of Caffe's forks."""
+"""Convolution layers: OclConvolution, OclDepthwiseConvolution for the types of Caffe's forks, and OclIm2col."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from clgraft import core
 from clgraft.caffe_layers.layers.built import BuiltLayer
 from clgraft.caffe_layers.layers.layer import MANY, same_shapes
+from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build
 
 
@@ -44,11 +45,15 @@ class OclConvolution(BuiltLayer):
             self.expect(
                 self.groups > 0 and count % self.groups == 0, f"{count} {name}", f"a multiple of group {self.groups}"
             )
-        blobs = [(self.weight_shape(), given.weight_filler)]
-        if given.bias_term:
-            blobs.append(((self.out_channels,), given.bias_filler))
         self.bias = bool(given.bias_term)
-        self.make_blobs(*blobs)
+        self.make_blobs(*self.wanted_blobs(given))
+
+    def wanted_blobs(self, given: Any) -> list:
+        """Return the blobs, as `make_blobs` takes them."""
+        blobs = [(self.weight_shape(), given.weight_filler)]
+        if self.bias:
+            blobs.append(((self.out_channels,), given.bias_filler))
+        return blobs
 
     def channels(self, given: Any) -> tuple:
         """Return output channels and groups."""
@@ -118,3 +123,25 @@ class OclDepthwiseConvolution(OclConvolution):
         if self.parameters.type == "ConvolutionDepthwise":
             return self.in_channels, self.in_channels
         return super().channels(given)
+
+
+class OclIm2col(OclConvolution):
+    """For every window the pixels that a convolution reads there, as channels: the first channel's come first."""
+
+    word: ClassVar[str] = "im2col"
+    bottoms: ClassVar[tuple] = (1, 1)
+    tops: ClassVar[tuple] = (1, 1)
+
+    def channels(self, given: Any) -> tuple:
+        return 1, 1  # nothing is summed
+
+    def wanted_blobs(self, given: Any) -> list:
+        return []
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> Any:
+        (x,) = bottoms
+        outer, size = x.shape[: self.axis], x.shape[self.axis + 1 :]
+        images = build.reshape(x, (math.prod(outer), self.in_channels, *size))
+        given = {"stride": self.stride, "pad": self.pad, "dilate": self.dilation}
+        y = moves.windows_as_channels(build, images, self.kernel, **given)
+        return build.reshape(y, (*outer, *y.shape[1:]))

@@ -154,7 +154,7 @@ class OclLayer:
     @told
     def reshape(self, bottom: Any, top: Any) -> None:
         shapes = self.shapes_of(bottom)
-        if shapes == self.shapes:
+        if shapes == self.shapes and self.prepared:  # a layer without bottoms is prepared once
             return
         self.shapes = []  # no shape is valid if one of the next lines fails
         self.prepared += 1

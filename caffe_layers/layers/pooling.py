@@ -1,4 +1,4 @@
-"""Pooling layers: windows by Caffe's rules for the last one and for the divisor, and windows of adapted sizes."""
+"""Pooling layers: windows by Caffe's rules for the last one and for the divisor, of adapted sizes, and of pyramids."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import without_marks
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn import pooling
-from clgraft.core.nn.builder import Build
+from clgraft.core.nn.builder import Build, Tensor
 
 AXES = 4  # a bottom has batch, channels, height and width
 MAX, AVE, STOCHASTIC = range(3)
 FLOOR = 1
+LONGEST = 31  # levels of a pyramid that are counted
 
 
 class OclPooling(BuiltLayer):
@@ -80,6 +81,32 @@ class OclPooling(BuiltLayer):
         problem = pooling.pool_problem(x, self.operator, kernel, self.stride, self.pad, (), self.rounding)
         (y,) = build.add(problem, x)
         return (y,) if self.top_count == 1 else (y, pooling.places(build, problem, x, y))
+
+
+class OclSPP(BuiltLayer):
+    """Spatial pyramid pooling (He et al. 2014): 1, 4, 16, ... windows of each plane side by side, as rows."""
+
+    word: ClassVar[str] = "spp"
+    may_be_in_place: ClassVar[bool] = False
+    keeps_tops: ClassVar[bool] = True
+
+    def configure(self, shapes: list) -> None:
+        given = self.parameters.spp_param
+        self.expect(given.pool != STOCHASTIC, "pool STOCHASTIC, which draws random elements", "MAX or AVE")
+        self.operator = "max" if given.pool == MAX else "average"
+        self.expect(given.pyramid_height > 0, f"pyramid_height {given.pyramid_height}", "at least 1")
+
+    def prepare(self, shapes: list) -> list:
+        shape = shapes[0]
+        self.expect(len(shape) == AXES, f"shape {shape}", f"{AXES} axes")
+        most = 2 ** (min(self.parameters.spp_param.pyramid_height, LONGEST) - 1)
+        self.expect(min(shape) >= 1 and most <= min(shape[2:]), f"{most} windows of {shape[2:]}", "at most the pixels")
+        return super().prepare(shapes)
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        (x,), levels = bottoms, self.parameters.spp_param.pyramid_height
+        y = pooling.pyramid(build, x, self.operator, levels)
+        return y if levels > 1 else build.reshape(y, (*x.shape[:2], 1, 1))
 
 
 class OclAdaptiveMaxPooling(BuiltLayer):

@@ -1,4 +1,4 @@
-"""Crop, Tile and Reduction: a part of a bottom, its repetition, and its sums."""
+"""Crop, Tile, Reduction and Parameter: a part of a bottom, its repetition, its sums, and a blob alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import ClassVar
 
 from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.nn import reductions
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
@@ -67,3 +68,17 @@ class OclReduction(BuiltLayer):
         rows = build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
         value = {given.ASUM: "absolute", given.SUMSQ: "squares", given.MEAN: "mean"}.get(given.operation, "sum")
         return build.reshape(reductions.summed(build, rows, (1,), value, factor=given.coeff), x.shape[:axis])
+
+
+class OclParameter(BuiltLayer):
+    """A learned blob of `shape` as a top; zeros at first."""
+
+    word: ClassVar[str] = "parameter"
+    bottoms: ClassVar[tuple] = (0, 0)
+    may_be_in_place: ClassVar[bool] = False
+
+    def configure(self, shapes: list) -> None:
+        self.make_blobs((tuple(self.parameters.parameter_param.shape.dim), schema.message_class("FillerParameter")()))
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        return moves.copied(build, blobs[0], blobs[0].shape)

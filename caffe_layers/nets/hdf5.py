@@ -17,6 +17,7 @@ from clgraft.core.model import ModelError
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 DATA, HISTORY = "data", "history"
+LOSS_SCALE, MOST_NUMBERS = "clgraft_loss_scale", 16  # an attribute, which Caffe does not look at
 MOST_PER_BYTE, ROOM = 64, 2**20  # bytes of arrays: of each byte of the file, and besides
 MOST_GROUPS, DEEPEST = 100_000, 32
 FAULTS = (OSError, LookupError, ValueError, AttributeError, TypeError, RuntimeError, OverflowError, MemoryError)
@@ -53,7 +54,12 @@ def read_weights(path: str) -> list[tuple[str, tuple[np.ndarray, ...]]]:
 
 
 def write_state(
-    path: str | os.PathLike[str], iteration: int, learned_net: str, history: Sequence[np.ndarray], step: int
+    path: str | os.PathLike[str],
+    iteration: int,
+    learned_net: str,
+    history: Sequence[np.ndarray],
+    step: int,
+    loss_scale: np.ndarray | None = None,
 ) -> None:
     """Write the state of a solver."""
     library = _library(path)
@@ -64,10 +70,12 @@ def write_state(
         group = file.create_group(HISTORY)
         for number, array in enumerate(history):
             group.create_dataset(str(number), data=array)
+        if loss_scale is not None:
+            file.attrs[LOSS_SCALE] = loss_scale
 
 
-def read_state(path: str) -> tuple[int, str, list[np.ndarray], int]:
-    """Return iteration, the file of the parameters, histories and the step of the learning rate."""
+def read_state(path: str) -> tuple[int, str, list[np.ndarray], int, np.ndarray | None]:
+    """Return iteration, the file of the parameters, histories, the step of the learning rate, and the loss scale."""
     library = _library(path)
     try:
         with library.File(path, "r") as file:
@@ -76,7 +84,8 @@ def read_state(path: str) -> tuple[int, str, list[np.ndarray], int]:
             text = learned.decode() if isinstance(learned, bytes) else str(learned)
             steps = [int(reader.array(file, name, "iu").reshape(-1)[0]) for name in ("iter", "current_step")]
             histories = reader.inside(file, HISTORY)
-            return steps[0], text.rstrip("\0"), list(reader.numbered(histories, len(histories))), steps[1]
+            arrays, scale = list(reader.numbered(histories, len(histories))), reader.numbers(file, LOSS_SCALE)
+            return steps[0], text.rstrip("\0"), arrays, steps[1], scale
     except FAULTS as error:
         raise ModelError(f"[solver] got {path}, which is no state of a solver in HDF5: {error}") from None
 
@@ -119,6 +128,15 @@ class _Reader:
         if self._room < 0:
             raise ValueError(f"{name!r} of shape {found.shape} is more than the file can hold")
         return np.asarray(found[()])
+
+    def numbers(self, group: Any, name: str) -> np.ndarray | None:
+        """Return the few real numbers of an attribute, None if there is none."""
+        if name not in group.attrs:
+            return None
+        kept = group.attrs.get_id(name)
+        if kept.dtype.kind != "f" or math.prod(kept.shape) > MOST_NUMBERS:
+            raise ValueError(f"attribute {name!r} has {kept.shape} elements of type {kept.dtype}")
+        return np.asarray(group.attrs[name], np.float64)
 
     def numbered(self, group: Any, count: int) -> tuple[np.ndarray, ...]:
         """Return the arrays that a group has under 0, 1, ..."""

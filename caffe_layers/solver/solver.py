@@ -258,7 +258,8 @@ class Solver:
             for each in histories.values()
             for name in self.net.order
         ]
-        write_state(state, SolverState(self.iteration, model, arrays, self.current_step))
+        found = SolverState(self.iteration, model, arrays, self.current_step, self.trainer.scale_state)
+        write_state(state, found)
         return model, state
 
     def _restore(self, state: SolverState, name: str) -> None:
@@ -272,6 +273,7 @@ class Solver:
                     self.trainer.set_history(kind, parameter, array.reshape(self._store.shape(parameter)))
         self.iteration = self.trainer.steps = state.iteration
         self.current_step = state.current_step
+        self.trainer.scale_state = state.loss_scale
         self._log("sgd_solver.cpp:318", f"SGDSolver: restoring history from {name}")
 
     def close(self) -> None:

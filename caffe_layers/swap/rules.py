@@ -79,8 +79,10 @@ VIEWS = {
 NO_COUNTERPART = "no OpenCL counterpart"
 
 OWN = ("OclPointwise", "OclAdaptiveMaxPooling")  # no types of Caffe's: their param_str is the user's own
-# types of forks that are layers of nets without Caffe, and Python layers by hand, but which nothing swaps
+# types of Caffe and its forks that are layers of nets without Caffe, and Python layers by hand, but which nothing swaps
 UNSWAPPED = (
+    *("OclArgMax", "OclBatchReindex", "OclContrastiveLoss", "OclEmbed", "OclHingeLoss", "OclIm2col"),
+    *("OclInfogainLoss", "OclLSTM", "OclLSTMUnit", "OclMultinomialLogisticLoss", "OclParameter", "OclRNN", "OclSPP"),
     *("OclAxpy", "OclBN", "OclDetectionOutput", "OclInterp", "OclPriorBox", "OclROIPooling", "OclReLU6"),
     *("OclShuffleChannel", "OclUpsample"),
 )

@@ -69,4 +69,8 @@ class LossScale:
 
     @state.setter
     def state(self, found: np.ndarray) -> None:
-        self.value, self._good, self.skipped = float(found[0]), int(found[1]), int(found[2])
+        if found.shape != (3,) or not np.isfinite(found).all() or not found[0] > 0:
+            raise ModelError(f"[loss scale] got state {found}, expected a positive factor and two counts")
+        value, self._good, self.skipped = float(found[0]), int(found[1]), int(found[2])
+        if self._follows:
+            self.value = value

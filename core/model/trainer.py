@@ -200,6 +200,16 @@ class Trainer:
         """What losses are multiplied by before gradients are taken."""
         return 1.0 if self._scale is None else self._scale.value
 
+    @property
+    def scale_state(self) -> np.ndarray | None:
+        """The factor of losses, good steps since it changed, and skipped ones, to go on from; None without a factor."""
+        return None if self._scale is None else self._scale.state
+
+    @scale_state.setter
+    def scale_state(self, found: np.ndarray | None) -> None:
+        if found is not None and self._scale is not None:
+            self._scale.state = found
+
     def loss(self, arrays: Mapping[str, Any]) -> float:
         """Return the sum of the losses as a step computes it, and change no parameter but moving averages."""
         return self._run(arrays, LOOK)
@@ -310,7 +320,7 @@ class Trainer:
         arrays = {f"{kind}/{name}": a for kind, each in self.histories.items() for name, a in each.items()}
         with open(path, "wb") as file:
             counts = {"steps": np.int64(self.steps), "draws": np.int64(self._draws)}
-            scale = {} if self._scale is None else {"scale": self._scale.state}
+            scale = {} if self.scale_state is None else {"scale": self.scale_state}
             np.savez(file, **counts, **scale, **arrays)  # type: ignore[arg-type]
 
     def load_states(self, path: str | os.PathLike[str]) -> None:
@@ -323,9 +333,7 @@ class Trainer:
         if "steps" not in arrays or "draws" not in arrays:
             raise ModelError(f"[{self.kind}] got {path}, expected a file of save_states")
         self.steps, self._draws = int(arrays.pop("steps")), int(arrays.pop("draws"))
-        scale = arrays.pop("scale", None)
-        if scale is not None and self._scale is not None:
-            self._scale.state = scale
+        self.scale_state = arrays.pop("scale", None)
         for key, array in arrays.items():
             kind, _, name = key.partition("/")
             self.set_history(kind, name, array)

@@ -153,13 +153,13 @@ def softmax_with_labels(
         )
         scalars = {"scale": scale, "smooth": smooth, **({} if ignored is None else {"ignored": ignored})}
         dx = build.add(problem, *reads, scalars=scalars)[0]
-        return (dx if weighted else _scaled(build, dx), None)
+        return (dx if weighted else with_loss_scale(build, dx), None)
 
     build.state_gradient(first, (x, label), (y,), backward)
     return y
 
 
-def _scaled(build: Build, dx: Tensor) -> Tensor:
+def with_loss_scale(build: Build, dx: Tensor) -> Tensor:
     """Return a gradient that ignores what comes in, times the scale of losses if there is one."""
     if not build.loss_scale:
         return dx
@@ -186,7 +186,7 @@ def softmax_with_targets(
             reads.append(dys[0])
         text = "y0 = (x0 - x1) * scale * x2;" if weighted else "y0 = (x0 - x1) * scale;"
         dx = build.pointwise(text, reads, {"scale": scale})[0]
-        return (dx if weighted else _scaled(build, dx), None)
+        return (dx if weighted else with_loss_scale(build, dx), None)
 
     build.state_gradient(first, (x, target), (y,), backward)
     return y
@@ -229,7 +229,7 @@ def summed_cross_entropy(
         scalars = {"scale": scale, "smooth": 0.0, **more}
         reads = (y, label, counts) if by_count else (y, label)
         back = replace(problem, direction="backward", by_count=by_count)
-        return (_scaled(build, build.add(back, *reads, scalars=scalars)[0]), None)
+        return (with_loss_scale(build, build.add(back, *reads, scalars=scalars)[0]), None)
 
     build.state_gradient(first, (x, label), (loss,), backward)
     return loss, build.without_gradient(counts), build.without_gradient(y)
@@ -254,7 +254,7 @@ def summed_sigmoid_cross_entropy(
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         slope = "y0 = trunc(x1) == ignored ? 0 : (1 / (1 + exp(-x0)) - x1) * scale;"
-        return (_scaled(build, build.pointwise(slope, given, {"ignored": ignored, "scale": scale})[0]), None)
+        return (with_loss_scale(build, build.pointwise(slope, given, {"ignored": ignored, "scale": scale})[0]), None)
 
     build.state_gradient(first, (x, target), (loss,), backward)
     return loss, build.without_gradient(valid)
@@ -270,7 +270,7 @@ def squared_distance(build: Build, a: Tensor, b: Tensor, *, scales: tuple[float 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         text = "y0 = (x0 - x1) * scale;"
         return tuple(
-            _scaled(build, build.pointwise(text, given, {"scale": scale})[0]) if asked else None
+            with_loss_scale(build, build.pointwise(text, given, {"scale": scale})[0]) if asked else None
             for scale, asked in zip(scales, wanted)
         )
 
@@ -286,7 +286,7 @@ def regression(build: Build, x: Tensor, label: Tensor, loss: str, *, scale: floa
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         given = [y, build.reshape(label, flat)]
-        return (_scaled(build, build.pointwise(f"y0 = ({slope}) * scale;", given, {"scale": scale})[0]), None)
+        return (with_loss_scale(build, build.pointwise(f"y0 = ({slope}) * scale;", given, {"scale": scale})[0]), None)
 
     build.state_gradient(first, (x, label), (y,), backward)
     return build.reshape(y, x.shape)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.ordering import TopKProblem
+from clgraft.core.operators.pointwise import Reduction
 
 
 def first_elements(
@@ -39,6 +42,19 @@ def as_numbers(build: Build, places: Tensor, dtype: str) -> Tensor:
     """Return places as real numbers."""
     (y,) = build.add(CastProblem(places.size, "int32", dtype), places)
     return build.reshape(y, places.shape)
+
+
+def elements_at(build: Build, x: Tensor, index: Tensor) -> Tensor:
+    """Return parts of x by the places of its first axes, real numbers: index (axes, ...) -> (..., the other axes)."""
+    axes, shape = index.shape[0], index.shape[1:]
+    lines, extent = index.size // max(1, axes), math.prod(x.shape[:axes])
+    steps = np.array([math.prod(x.shape[axis + 1 : axes]) for axis in range(axes)], index.dtype)
+    rows = [build.reshape(index, (axes, lines)), build.reshape(build.constant(steps), (axes, 1))]
+    fold = (Reduction("sum", shape=(1, lines)),)
+    (flat,) = build.pointwise("y0 = trunc(x0) * x1;", rows, reduce=fold)
+    places = build.cast(build.reshape(flat, (lines,)), "int32")
+    problem = GatherProblem(1, extent, x.size // max(1, extent), lines, "shared", x.dtype)
+    return build.reshape(build.add(problem, x, places)[0], (*shape, *x.shape[axes:]))
 
 
 def rows_at(build: Build, x: Tensor, places: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.shapes import cut, padded
+from clgraft.core.nn.shapes import cut, joined, padded
 from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.pointwise import Reduction
@@ -154,6 +154,18 @@ def unpooled(build: Build, x: Tensor, found: Tensor, size: Sizes) -> Tensor:
 
     build.state_gradient(first, (x, found), (y,), gradient)
     return build.reshape(y, (*x.shape[:2], *size))
+
+
+def pyramid(build: Build, x: Tensor, operator: str, levels: int) -> Tensor:
+    """Return 1, 4, 16, ... windows of each plane side by side as rows (He et al. 2014); they begin where Caffe's do."""
+    found = []
+    for level in range(levels):
+        count = 2**level
+        kernel = tuple(ceil_div(size, count) for size in x.shape[2:])
+        pad = tuple((k * count - size + 1) // 2 for k, size in zip(kernel, x.shape[2:]))
+        y = pool(build, x, operator, kernel, stride=kernel, pad=pad, rounding="ceil_inside")
+        found.append(build.reshape(y, (x.shape[0], y.size // x.shape[0])))
+    return joined(build, found, 1) if levels > 1 else found[0]
 
 
 def whole(build: Build, x: Tensor, operator: str, p: float = 2) -> Tensor:

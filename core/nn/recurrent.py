@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.nn import dropout, products, shapes
+from clgraft.core.nn import dropout, elementwise, products, shapes
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.element_functions import SIGMOID
-from clgraft.core.nn.expressions import evaluated
+from clgraft.core.nn.expressions import evaluated, with_own_gradient
 from clgraft.core.nn.formulas import renamed
 from clgraft.core.operators.dense import DenseProblem
 
@@ -154,7 +154,16 @@ def unpacked(
 
 
 def one_way(
-    build: Build, cell: str, x: Tensor, weights: Weights, h: Tensor, c: Tensor | None = None, *, backward: bool = False
+    build: Build,
+    cell: str,
+    x: Tensor,
+    weights: Weights,
+    h: Tensor,
+    c: Tensor | None = None,
+    *,
+    backward: bool = False,
+    keep: Tensor | None = None,
+    fed: Tensor | None = None,
 ) -> tuple[list[Tensor], Tensor, Tensor | None]:
     """Return the state of each step (batch, size), the last one, and what an LSTM remembers in the end.
 
@@ -166,20 +175,28 @@ def one_way(
         (batch, size), before the first step.
     backward : bool
         Whether the last step comes first.
+    keep : Tensor, optional
+        (steps, batch): factors of the states that each step reads, without a gradient.
+    fed : Tensor, optional
+        (batch, gates times size): what all steps add to the gates.
     """
     found, (steps, batch, inputs), size = find_cell(cell), x.shape, weights.r.shape[1]
-    fed = products.dense(build, build.reshape(x, (steps * batch, inputs)), weights.w, weights.wb)
+    share, more = products.dense(build, build.reshape(x, (steps * batch, inputs)), weights.w, weights.wb), fed
+    fed = share if more is None else _with_more(build, share, more)
+    kept = [] if keep is None else [build.reshape(one, (batch, 1)) for one in shapes.split(build, keep, 0, [1] * steps)]
     first, begin = build.here, (h, c)
     gates = _gates(build, fed, found.gates, size)
     timed = [shapes.split(build, build.reshape(gate, (steps, batch * size)), 0, [1] * steps) for gate in gates]
     done: list[_Step] = []
     for at in reversed(range(steps)) if backward else range(steps):
         own = [build.reshape(parts[at], (batch, size)) for parts in timed]
+        factor = kept[at] if kept else None
+        h, c = _kept(build, h, factor), None if c is None else _kept(build, c, factor)
         held = _gates(build, products.dense(build, h, weights.r, weights.rb), found.gates, size)
         before = [h] if found.reads_state else [c] if found.remembers and c is not None else []
         known = {f"x{i}": value for i, value in enumerate((*own, *held, *before))}
         made = evaluated(build, found.step, known, dict.fromkeys(("y0", "y1")[: 1 + found.remembers]))
-        done.append(_Step(at, known, made, h))
+        done.append(_Step(at, known, made, h, factor))
         h, c = made[0], made[1] if found.remembers else c
     last = done[-1].made
     inputs_of = (fed, weights.r, weights.rb, begin[0], *((begin[1],) if found.remembers and begin[1] else ()))
@@ -193,13 +210,25 @@ def one_way(
     return states, last[0], last[1] if found.remembers else None
 
 
+def _with_more(build: Build, fed: Tensor, more: Tensor) -> Tensor:
+    """Return what the inputs of all steps add to the gates, with what is added in every step."""
+    each = build.reshape(fed, (fed.size // max(1, more.size), *more.shape))
+    return build.reshape(elementwise.binary(build, "add", each, build.reshape(more, (1, *more.shape))), fed.shape)
+
+
+def _kept(build: Build, state: Tensor, factor: Tensor | None) -> Tensor:
+    """Return a state times the factor of each example, if there are factors."""
+    return state if factor is None else build.pointwise("y0 = x0 * x1;", [state, factor])[0]
+
+
 class _Step(NamedTuple):
-    """A step that was computed: where in time, what it read and made by name, and the state before."""
+    """A step that was computed: where in time, what it read and made by name, the state before, and its factor."""
 
     at: int
     known: Mapping[str, Tensor]
     made: tuple[Tensor, ...]
     before: Tensor
+    factor: Tensor | None
 
 
 def _gradients(
@@ -226,7 +255,8 @@ def _gradients(
         if cell.reads_state:
             dh = _sum(build, [dh, found[-1]], dh)
         elif cell.remembers:
-            dc = found[-1]
+            dc = _kept(build, found[-1], step.factor)
+        dh = _kept(build, dh, step.factor)
     rows = len(done) * batch
     dfed, dheld = (_stacked(build, [share[i] for share in shares], (rows, gates * size)) for i in (0, 1))
     before = _stacked(build, [step.before for step in sorted(done, key=lambda step: step.at)], (rows, size))
@@ -309,6 +339,51 @@ def layers(
         _together(build, [state for state, _ in last], shape),
         _together(build, remembered, shape) if remembered else None,
     )
+
+
+def continued(
+    build: Build,
+    cell: str,
+    x: Tensor,
+    weights: Weights,
+    keep: Tensor,
+    h: Tensor,
+    c: Tensor | None = None,
+    *,
+    fed: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the states of all steps (steps, batch, size), the last one, and what an LSTM remembers in the end.
+
+    Parameters
+    ----------
+    x, weights, h, c, keep, fed
+        As of `one_way`.
+    """
+    states, last, remembered = one_way(build, cell, x, weights, h, c, keep=keep, fed=fed)
+    return _together(build, states, (len(states), *last.shape)), last, remembered
+
+
+def lstm_step(build: Build, gates: Sequence[Tensor], c: Tensor, keep: Tensor) -> tuple[Tensor, ...]:
+    """Return what an LSTM remembers after a step, and its state.
+
+    Parameters
+    ----------
+    gates : sequence of Tensor
+        Of the input, forget, new and output gate, before their functions are taken.
+    c : Tensor
+        What it remembered before.
+    keep : Tensor
+        Factors of that, which broadcast and have no gradient.
+    """
+    values = (
+        f"real i = {_sigmoid('x0')}; real f = {_sigmoid('x1')}; real g = tanh(x2); real o = {_sigmoid('x3')}; "
+        "real c = x5 * f * x4 + i * g; real t = tanh(c); "
+    )
+    gradient = (
+        f"{values}real dc = dy0 + dy1 * o * (1 - t * t); dx0 = dc * g * i * (1 - i); dx1 = dc * x5 * x4 * f * (1 - f); "
+        "dx2 = dc * i * (1 - g * g); dx3 = dy1 * t * o * (1 - o); dx4 = dc * x5 * f;"
+    )
+    return with_own_gradient(build, f"{values}y0 = c; y1 = o * t;", gradient, [*gates, c, keep], 2, {})
 
 
 def _apart(build: Build, values: Tensor, count: int, shape: tuple[int, ...]) -> list[Tensor | None]:

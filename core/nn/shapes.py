@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 
@@ -15,6 +16,7 @@ from clgraft.core.operators.indexing import GatherProblem
 from clgraft.core.problem import Problem, ceil_div
 
 Sizes = Sequence[int]
+MOST_TAPS = 4096  # of windows that become channels
 
 
 def joined(build: Build, parts: Sequence[Tensor], axis: int) -> Tensor:
@@ -157,6 +159,29 @@ def channels_to_blocks(build: Build, x: Tensor, size: int, *, pixel_first: bool 
         blocks, order = ((c // size**2, size, size), (0, 1, 4, 2, 5, 3))
     y = transposed(build, build.reshape(x, (n, *blocks, h, w)), order)
     return build.reshape(y, (n, c // size**2, h * size, w * size))
+
+
+def windows_as_channels(build: Build, x: Tensor, kernel: Sizes, *, stride: Sizes, pad: Sizes, dilate: Sizes) -> Tensor:
+    """Return (n, c, ...) as (n, c * taps, ...): for every window the pixels that it covers, as a convolution has them.
+
+    Raises
+    ------
+    ProblemError
+        If there is no window, or one of too many pixels.
+    """
+    n, c, *size = x.shape
+    if math.prod(kernel) > MOST_TAPS:
+        raise ProblemError(f"[windows] got kernel {tuple(kernel)}, expected at most {MOST_TAPS} pixels")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilate)]
+    if any(r > i + 2 * p for r, i, p in zip(reach, size, pad)):
+        raise ProblemError(f"[windows] got kernel {tuple(kernel)}, expected a dilated one within {tuple(size)} padded")
+    counts = [(i + 2 * p - r) // s + 1 for i, p, r, s in zip(size, pad, reach, stride)]
+    image, parts = padded(build, x, (0, 0, *pad), (0, 0, *pad)), []
+    for tap in itertools.product(*map(range, kernel)):
+        begin = (0, 0, *(place * d for place, d in zip(tap, dilate)))
+        part = cut(build, image, (n, c, *counts), begin, (1, 1, *stride))
+        parts.append(build.reshape(part, (n * c, 1, math.prod(counts))))
+    return build.reshape(joined(build, parts, 1), (n, c * len(parts), *counts))
 
 
 def repeated(build: Build, x: Tensor, times: Sizes, *, whole: bool) -> Tensor:

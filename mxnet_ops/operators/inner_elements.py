@@ -128,6 +128,21 @@ def _first_outputs(given: Given) -> tuple[str, ...]:
     return {"both": ("output0", "output1"), "value": ("output0",)}.get(given["ret_typ"], ("output",))
 
 
+def _order(build: Build, x: Tensor, axis: int | None, is_ascend: bool, **_: Any) -> Tensor:
+    found = _first(build, x, 0, "indices", is_ascend, axis)
+    assert isinstance(found, Tensor)
+    return found
+
+
+def _gathered(build: Build, x: Tensor, index: Tensor) -> Tensor:
+    expect(index.ndim > 0 and index.shape[0] <= x.ndim, f"indices of shape {index.shape}", f"{x.ndim} rows at most")
+    return ordering.elements_at(build, x, index)
+
+
+def _flat_repeated(build: Build, x: Tensor, repeats: int, **_: Any) -> Tensor:
+    return moves.repeated(build, build.reshape(x, (x.size,)), (repeats,), whole=False)
+
+
 def _places_outside(given: Given) -> str:
     return "its places have a type of their own" if given["ret_typ"] in ("indices", "both") else ""
 
@@ -149,6 +164,23 @@ INNER.update(
         ),
         "dot": row("lhs rhs", _dot, transpose_a=flag, transpose_b=flag, forward_stype=ignored),
         "batch_dot": row("lhs rhs", _batch_dot, transpose_a=flag, transpose_b=flag, forward_stype=ignored),
+        "argsort": Row(
+            ("data",),
+            _order,
+            {
+                "axis": _axis_or_all,
+                "is_ascend": lambda attributes, name: attributes.flag(name, True),
+                "dtype": word("float32", "float16", "float64", "int32", "int64", "uint8"),
+            },
+            outside=lambda given: "its places have a type of their own",
+        ),
+        "gather_nd": Row(("data", "indices"), _gathered, outside=lambda given: "it reads by places"),
+        "repeat": Row(
+            ("data",),
+            _flat_repeated,
+            {"repeats": integer(low=1), "axis": word("None")},
+            outside=lambda given: "it flattens its input",
+        ),
         "take": row("a indices", _taken, axis=integer(0), mode=word("clip")),
         "Embedding": Row(
             ("data", "weight"),

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from clgraft.core import ProblemError
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
@@ -210,6 +212,11 @@ INNER.update(
             dtype=real,
             repeat=integer(1, 1),
             infer_range=word("False"),
+        ),
+        "shape_array": Row(  # in sessions whole numbers are real ones
+            ("data",),
+            lambda build, x: moves.copied(build, build.constant(np.array(x.shape, x.dtype)), (x.ndim,)),
+            outside=lambda given: "its numbers are whole ones",
         ),
         "slice_like": row("data shape_like", _alike, view=True, axes=sizes),
         "broadcast_like": row("lhs rhs", _broadcast_like, lhs_axes=sizes, rhs_axes=sizes),

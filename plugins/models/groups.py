@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import ClgraftError
-from clgraft.core.model import Group
 from clgraft.plugins.plugin import PluginError
 
 PATIENCE = 10.0  # seconds that the first process waits for the others to end
+FORWARDED = 0.5  # seconds in which mpirun passes on what a process that fails has printed
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's own variable
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # where mpirun of MPICH and Open MPI leaves the number of processes
 Job = Callable[..., int]
 
 
@@ -89,9 +91,15 @@ class MpiGroup:
         """Replace an array by that of the first process."""
         self._all.Bcast(array, 0)
 
+    def abort(self) -> None:
+        """End all processes, which would wait for this one."""
+        self._all.Abort(1)
+
 
 def run_together(job: Job, devices: Sequence[str], *arguments: Any) -> int:
     """Run a job on several devices, one process each, and return the exit status of the first one.
+
+    The processes are those of mpirun where it has begun this one, else new ones, which exchange through gloo.
 
     Parameters
     ----------
@@ -106,20 +114,43 @@ def run_together(job: Job, devices: Sequence[str], *arguments: Any) -> int:
     PluginError
         If neither PyTorch nor a group of mpirun of that size is there.
     """
-    try:
-        import torch.distributed as distributed
-
-        there = distributed.is_available()
-    except ImportError:
-        there = False
-    if not there:
-        group = _of_mpi(len(devices))
-        return job(devices[group.rank], group, *arguments)
+    if _by_mpirun() or not _has_gloo():
+        return _run_by_mpi(job, devices, arguments)
     with tempfile.TemporaryDirectory(prefix="clgraft") as folder, _others(job, devices, folder, arguments):
         return _run(job, devices, 0, folder, arguments)
 
 
-def _of_mpi(count: int) -> Group:
+def _by_mpirun() -> bool:
+    """Return whether mpirun has begun several processes, of which this is one."""
+    counts = [os.environ.get(name, "") for name in SIZES]
+    return any(count.isdigit() and int(count) > 1 for count in counts)
+
+
+def _has_gloo() -> bool:
+    try:
+        import torch.distributed as distributed
+    except ImportError:
+        return False
+    return bool(distributed.is_available())
+
+
+def _run_by_mpi(job: Job, devices: Sequence[str], arguments: Sequence[Any]) -> int:
+    """Run a job in a process of mpirun; one that fails ends all of them."""
+    group = _of_mpi(len(devices))
+    try:
+        return job(devices[group.rank], group, *arguments)
+    except BaseException as error:
+        if isinstance(error, ClgraftError):
+            print(f"clgraft, process {group.rank}: {error}", file=sys.stderr)
+        else:
+            traceback.print_exc()
+        sys.stderr.flush()
+        time.sleep(FORWARDED)
+        group.abort()
+        raise
+
+
+def _of_mpi(count: int) -> MpiGroup:
     try:
         group = MpiGroup()
     except PluginError:

@@ -81,3 +81,146 @@ def test_a_layer(name):
 @pytest.mark.parametrize("style", STYLES)
 def test_a_net(style, tmp_path):
     assert not compare_nets(small(style), str(tmp_path / "native.caffemodel"), session=True).failures
+
+
+def numbers(count: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(6).integers(0, count, shape).astype(np.float32)
+
+
+GOES_ON = np.array([[0, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]], np.float32)  # steps of three streams
+RECURRENT = {
+    "": {"x": (4, 3, 5), "on": GOES_ON},
+    "static": {"x": (4, 3, 2, 3), "on": GOES_ON, "s": (3, 2, 2)},
+    "hidden": {"x": (4, 3, 5), "on": GOES_ON, "h": (1, 3, 6)},
+}
+MEMORY = {"static": {"x": (4, 3, 5), "on": GOES_ON, "s": (3, 4), "h": (1, 3, 6), "c": (1, 3, 6)}, "": RECURRENT[""]}
+PROBABILITIES = np.random.default_rng(7).uniform(0.01, 1, (5, 4)).astype(np.float32)
+GAINS = {
+    "x": (4, 3, 2),
+    "label": numbers(3, 4, 1, 2),
+    "gains": np.random.default_rng(8).random((1, 1, 3, 3), np.float32),
+}
+# type, parameters, bottoms with shapes or arrays, tops
+RARE: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    **{
+        f"argmax {fields}": ("ArgMax", f"argmax_param {{ {fields} }}", {"x": numbers(5, *shape)}, 1)
+        for fields, shape in (
+            ("", (3, 4, 2)),
+            ("top_k: 3 out_max_val: true", (3, 4, 2, 2, 2)),
+            ("axis: 1 top_k: 2", (3, 4, 2)),
+            ("axis: -1 top_k: 2 out_max_val: true", (3, 4, 5)),
+        )
+    },
+    "batch reindex": ("BatchReindex", "", {"x": (4, 3, 2), "row": numbers(4, 7)}, 1),
+    "embed": (
+        "Embed",
+        "embed_param { input_dim: 7 num_output: 5 weight_filler { type: 'gaussian' } }",
+        {"x": numbers(7, 4, 3)},
+        1,
+    ),
+    "embed without bias": (
+        "Embed",
+        "embed_param { input_dim: 7 num_output: 5 bias_term: false }",
+        {"x": numbers(7, 4)},
+        1,
+    ),
+    "parameter": ("Parameter", "parameter_param { shape { dim: 3 dim: 4 } }", {}, 1),
+    **{
+        f"im2col {fields}": ("Im2col", f"convolution_param {{ {fields} }}", {"x": (2, 3, 7, 6)}, 1)
+        for fields in ("kernel_size: 3", "kernel_h: 3 kernel_w: 2 stride: 2 pad: 1", "kernel_size: 2 dilation: 2")
+    },
+    **{
+        f"spp {pool} {height}": (
+            "SPP",
+            f"spp_param {{ pool: {pool} pyramid_height: {height} }}",
+            {"x": (2, 3, 9, 11)},
+            1,
+        )
+        for pool, height in (("MAX", 1), ("MAX", 3), ("AVE", 3))
+    },
+    **{
+        f"{norm} hinge": ("HingeLoss", f"hinge_loss_param {{ norm: {norm} }}", {"x": (5, 4), "y": numbers(4, 5)}, 1)
+        for norm in ("L1", "L2")
+    },
+    **{
+        f"contrast {old}": (
+            "ContrastiveLoss",
+            f"contrastive_loss_param {{ margin: 2.5 legacy_version: {old} }} loss_weight: 2",
+            {"a": (6, 3), "b": (6, 3), "y": numbers(2, 6)},
+            1,
+        )
+        for old in ("true", "false")
+    },
+    "logistic": ("MultinomialLogisticLoss", "", {"x": PROBABILITIES, "label": numbers(4, 5)}, 1),
+    **{
+        f"infogain {fields}": ("InfogainLoss", f"loss_param {{ {fields} }} loss_weight: 3 loss_weight: 0", GAINS, 2)
+        for fields in ("", "ignore_label: 1", "ignore_label: 2 normalization: FULL")
+    },
+    **{
+        f"rnn {name}": (
+            "RNN",
+            f"recurrent_param {{ num_output: 6 expose_hidden: {'true' if name == 'hidden' else 'false'} }}",
+            bottoms,
+            1 + (name == "hidden"),
+        )
+        for name, bottoms in RECURRENT.items()
+    },
+    **{
+        f"lstm {name}": (
+            "LSTM",
+            f"recurrent_param {{ num_output: 6 expose_hidden: {'true' if name else 'false'} }}",
+            bottoms,
+            3 if name else 1,
+        )
+        for name, bottoms in MEMORY.items()
+    },
+    "lstm unit": ("LSTMUnit", "", {"c": (1, 3, 4), "x": (1, 3, 16), "on": GOES_ON[1:2]}, 2),
+}
+UNDIFFERENTIATED = ("ArgMax",)
+GRADIENTS = "xabchs"
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_a_rare_layer(name):
+    """Tops, a loss of them, and gradients."""
+    kind, parameters, bottoms, count = RARE[name]
+    if kind not in caffe.layer_type_list():
+        pytest.skip(f"this Caffe has no {kind}")
+    random, tops = np.random.default_rng(3), [f"top{i}" for i in range(count)]
+    shapes = {each: value.shape if isinstance(value, np.ndarray) else value for each, value in bottoms.items()}
+    learns = [each for each in bottoms if each in GRADIENTS and kind not in ("Embed", *UNDIFFERENTIATED)]
+    text = inputs({f"{each}_in" if each in learns else each: shape for each, shape in shapes.items()})
+    for each in learns:  # what is learned before a layer has it compute gradients
+        text += layer("Bias", "bias_param { num_axes: 0 }", ours=False, name=each, bottoms=[f"{each}_in"], tops=[each])
+    text += layer(kind, parameters, ours=False, bottoms=list(bottoms), tops=tops)
+    data = {
+        f"{each}_in" if each in learns else each: value
+        if isinstance(value, np.ndarray)
+        else random.standard_normal(value).astype(np.float32)
+        for each, value in bottoms.items()
+    }
+    if kind not in UNDIFFERENTIATED and "Loss" not in kind:
+        sizes = {f"t{top}": load(text).blobs[top].data.shape for top in tops}
+        data.update({each: random.standard_normal(size).astype(np.float32) for each, size in sizes.items()})
+        text = inputs(sizes) + text
+        for top in tops:
+            text += layer("EuclideanLoss", ours=False, name=f"l{top}", bottoms=[top, f"t{top}"], tops=[f"loss{top}"])
+    nets = load(text), SessionNet(text, inner=tuple(tops))
+    starts = [random.uniform(-1, 1, blob.data.shape).astype(np.float32) for blob in nets[0].params.get("op", [])]
+    for net in nets:
+        for blob, start in zip(net.params.get("op", []), starts):
+            assert blob.data.shape == start.shape
+            blob.data[...], blob.diff[...] = start, 0
+        for each, values in data.items():
+            net.blobs[each].data[...] = values
+        net.forward()
+        if kind not in UNDIFFERENTIATED:
+            net.backward()
+    native, ours = nets
+    for top in (each for each in native.blobs if each not in data):
+        if top in ours.blobs:
+            close(ours.blobs[top].data, native.blobs[top].data, top)
+    for each in learns if kind not in UNDIFFERENTIATED else ():
+        close(ours.blobs[f"{each}_in"].diff, native.blobs[each].diff, f"{each} diff")
+    for place, blob in enumerate(native.params.get("op", [])):
+        close(ours.params["op"][place].diff, blob.diff, f"blob {place} diff")

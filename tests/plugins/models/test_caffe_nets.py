@@ -186,7 +186,7 @@ def test_a_rectifier_with_learned_slopes() -> None:
 @pytest.mark.parametrize(
     ("text", "weights", "words"),
     [
-        ('layer { name: "a" type: "SPP" bottom: "data" top: "a" }', (), "clgraft has no layer of this type"),
+        ('layer { name: "a" type: "Filter" bottom: "data" top: "a" }', (), "clgraft has no layer of this type"),
         ('layer { name: "a" type: "Python" bottom: "data" top: "a" python_param { module: "m" layer: "L" } }', (),
          "m.L"),
         ('layer { name: "a" type: "SoftmaxWithLoss" bottom: "data" bottom: "data" top: "a" }', (), "a loss: a net for"),

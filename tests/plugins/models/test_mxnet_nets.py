@@ -117,6 +117,9 @@ ONE = {
     "Cast": ({"dtype": "float32"}, lambda x: x),
     "amp_cast": ({"dtype": "float32"}, lambda x: x),
     "topk": ({"k": 2, "ret_typ": "mask", "axis": 1}, lambda x: (x != x.min(1, keepdims=True)).astype("f4")),
+    "argsort": ({"axis": 2, "is_ascend": "False"}, lambda x: np.argsort(-x, 2).astype("f4")),
+    "shape_array": ({}, lambda x: np.array(x.shape, "f4")),
+    "repeat": ({"repeats": 3}, lambda x: x.repeat(3)),
     "slice_axis": ({"axis": 1, "begin": 1, "end": "None"}, lambda x: x[:, 1:]),
     "reverse": ({"axis": (1, 3)}, lambda x: x[:, ::-1, :, ::-1]),
     "zeros_like": ({}, np.zeros_like),
@@ -157,6 +160,7 @@ TWO = {
     "dot": ({"transpose_b": "True"}, ((4, 3), (5, 3)), lambda a, b: a @ b.T),
     "batch_dot": ({"transpose_a": "True"}, ((2, 3, 4), (2, 3, 5)), lambda a, b: a.transpose(0, 2, 1) @ b),
     "take": ({"axis": 1}, (FOUR, (7,)), lambda a, b: np.take(a, b.astype(int).clip(0, 2), 1)),
+    "gather_nd": ({}, (FOUR, (2, 7, 3)), lambda a, b: a[tuple(b.astype(int))]),
     "Concat": ({"num_args": 2, "dim": 1}, (FOUR, (2, 1, 4, 5)), lambda a, b: np.concatenate([a, b], 1)),
 }
 
@@ -165,7 +169,7 @@ TWO = {
 def test_operators_of_two_inputs(operator) -> None:
     attributes, shapes, expected = TWO[operator]
     a, b = (random(*shape, seed=i) for i, shape in enumerate(shapes))
-    b = b * 3 if operator == "take" else b
+    b = b * 3 if operator == "take" else np.abs(b).clip(0, 1.9) if operator == "gather_nd" else b
     net = session(symbol([(operator, "y", attributes, ["a", "b"])]))
     near(net.run({"a": a, "b": b})["y_output"], expected(a, b))
 

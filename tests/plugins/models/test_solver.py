@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +49,8 @@ layer { name: "acc" type: "Accuracy" bottom: "fc" bottom: "label" top: "acc" inc
 """
 SOLVER = """net: "net.prototxt" type: "Adam" base_lr: 0.01 momentum: 0.9 lr_policy: "fixed"
 test_iter: 2 test_interval: 4 display: 2 max_iter: 6 snapshot: 3 snapshot_prefix: "run" random_seed: 5 """
+
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # Open MPI, in containers
 
 
 @pytest.fixture(autouse=True)
@@ -232,11 +236,15 @@ def images_net(batch: int) -> str:
     return data + rest
 
 
-def test_two_processes_train_as_one_with_twice_the_batch(tmp_path, monkeypatch, capfd):
-    """`-device A,B`: each process reads every second record, and gradients are averaged through gloo."""
-    torch = pytest.importorskip("torch")
-    if not torch.distributed.is_available():
+@pytest.mark.parametrize("by", ["gloo", "mpi"])
+def test_two_processes_train_as_one_with_twice_the_batch(by, tmp_path, monkeypatch, capfd):
+    """`-device A,B`: each process reads every second record, and gradients are averaged."""
+    torch = pytest.importorskip("torch" if by == "gloo" else "mpi4py")
+    if by == "gloo" and not torch.distributed.is_available():
         pytest.skip("this PyTorch has no processes in parallel")
+    mpirun = shutil.which("mpiexec", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"])))
+    if by == "mpi" and mpirun is None:
+        pytest.skip("there is no mpiexec")
     image_module = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(2)
     names = [f"{number}.png" for number in range(7)]
@@ -251,16 +259,28 @@ def test_two_processes_train_as_one_with_twice_the_batch(tmp_path, monkeypatch, 
     (tmp_path / "net.prototxt").write_text(images_net(2))
     device = core.context().device.selector
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))
-    assert main(["train", "-solver", "solver.prototxt", "-device", f"{device},{device}"]) == 0
-    shown = capfd.readouterr().err
+    words = ["train", "-solver", "solver.prototxt", "-device", f"{device},{device}"]
+    if by == "gloo":
+        assert main(words) == 0
+        shown = capfd.readouterr().err
+    else:
+        command = [mpirun, "-n", "2", sys.executable, "-m", "clgraft.plugins.command_line", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **AS_ROOT})
+        shown = done.stdout + done.stderr  # some launchers join the two
+        assert done.returncode == 0, shown
     assert shown.count("Iteration 2, lr = 0.01") == 1 and shown.count("Snapshotting solver state") == 1
     state = read_state("run_iter_6.solverstate")
     found = {layer.name: layer.blobs for layer in read_caffemodel(state.learned_net)}
     for name, array in whole.trainer.parameters.items():
         layer, _, place = name[:-1].partition("[")
         np.testing.assert_allclose(found[layer][int(place)], array, rtol=1e-4, atol=1e-5, err_msg=name)
-    with pytest.raises(PluginError, match=r"no group of torch\.distributed"):
-        TorchGroup()
+    if by == "gloo":
+        with pytest.raises(PluginError, match=r"no group of torch\.distributed"):
+            TorchGroup()
+        return
+    os.remove("6.png")  # a process that fails ends the other one, which would wait for it
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **AS_ROOT})
+    assert done.returncode != 0
 
 
 def test_devices_that_are_refused(monkeypatch, capsys):
@@ -287,6 +307,19 @@ def test_sixteen_bits_train_and_test(tmp_path):
     small.step(3)
     assert small.trainer.skipped <= 2 and small.trainer.loss_scale == 2.0 ** (16 - small.trainer.skipped)
     assert small.trainer.steps + small.trainer.skipped == 4
+    small.trainer.scale_state = np.array([2.0**9, 17, 3])
+    states = [small.snapshot()[1]]
+    if importlib.util.find_spec("h5py"):
+        small.parameters.snapshot_format = 0
+        states.append(small.snapshot()[1])
+    for state in states:
+        again = Solver("solver.prototxt", snapshot=state, precision="float16")
+        np.testing.assert_array_equal(again.trainer.scale_state, [2.0**9, 17, 3])
+        again = Solver("solver.prototxt", snapshot=state)
+        assert again.iteration == 4 and again.trainer.loss_scale == 1
+    message = schema.message_class("SolverState").FromString((tmp_path / states[0]).read_bytes())  # as Caffe reads it
+    assert message.iter == 4 and len(message.history) == len(read_state(states[0]).history)
+    assert read_state(plain.snapshot()[1]).loss_scale is None
     assert np.isfinite(small.test_all()[0]["loss"])
     main(["train", "-solver", "solver.prototxt", "-precision", "bfloat16"])
     assert (tmp_path / "run_iter_6.caffemodel").exists()

@@ -2,15 +2,16 @@
 
 MXNet and the newest onnx cannot share an environment, so the files are made first, with an older onnx::
 
-    PYTHONPATH=.venv-newer/onnx-for-mxnet .venv-3.11/bin/python -m tests.plugins.onnx.mxnet_exports FOLDER
+    PYTHONPATH=.venv-newer/onnx-for-mxnet .venv-3.11/bin/python -m tests.plugins.onnx.mxnet_exports FOLDER --all
     .venv-newer/bin/python -m pytest tests/plugins/onnx/test_mxnet_exports.py --mxnet-models FOLDER
 
-Next to each model lie its input and what MXNet computes from it. MXNet itself is needed only here.
+Next to each model lie its input and what MXNet computes from it. MXNet itself is needed only here. Without ``--all`` it
+writes those of `NETS`, and with ``--turn I`` every tenth of the others from the I-th on.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,23 @@ NETS: dict[str, tuple[int, tuple[int, ...]]] = {
     "inceptionv3": (299, (13,)),
 }
 
+# the rest of the zoo, as symbols alone
+OTHERS: dict[str, tuple[int, tuple[int, ...]]] = {
+    name: (size, ())
+    for size, names in {
+        32: [f"vgg{depth}{norm}" for norm in ("", "_bn") for depth in (11, 13, 16, 19)],
+        48: [
+            *(f"resnet{depth}_v{version}" for version in (1, 2) for depth in (18, 34, 50, 101, 152)),
+            *(f"mobilenet{version}{width}" for version in ("", "v2_") for width in ("1.0", "0.75", "0.5", "0.25")),
+        ],
+        64: ["alexnet"],
+        224: ["squeezenet1.0", *(f"densenet{depth}" for depth in (161, 169, 201))],
+    }.items()
+    for name in names
+    if name not in NETS
+}
+SHARES = 10
+
 
 def models() -> list[str]:
     """Return the names of all files, without their endings."""
@@ -41,7 +59,7 @@ def write(name: str, folder: Path) -> None:
     import onnx
     from mxnet.gluon.model_zoo import vision
 
-    size, opsets = NETS[name]
+    size, opsets = {**NETS, **OTHERS}[name]
     mx.random.seed(3)
     net = vision.get_model(name, classes=20)
     net.initialize(mx.init.Xavier("gaussian", "in", 2))
@@ -68,12 +86,20 @@ def write(name: str, folder: Path) -> None:
                 onnx.defs.onnx_opset_version = newest
 
 
-def main(folder: Path) -> None:
-    """Write all models."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in NETS:
-        write(name, folder)
+def main() -> None:
+    """Write the models that the arguments choose."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--turn", type=int)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    others = list(OTHERS) if given.all else []
+    if given.turn is not None:
+        others = list(OTHERS)[given.turn % SHARES :: SHARES]
+    for name in (*NETS, *others):
+        write(name, given.folder)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
