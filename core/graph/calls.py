@@ -67,4 +67,4 @@ def only_problem(graph: Graph) -> Node | None:
 
 def arguments_of(graph: Graph) -> tuple[Argument, ...]:
     """Return the arguments of the plan of a graph without constants, which has the values' names."""
-    return Signature(graph).arguments()
+    return Signature.of(graph).arguments()

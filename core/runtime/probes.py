@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.errors import BuildError
 from clgraft.core.log import log
-from clgraft.core.runtime import build_processes, program_cache
+from clgraft.core.runtime import build_processes, program_cache, toolchains
 from clgraft.core.runtime.programs import new_kernel
 from clgraft.core.runtime.toolchains.base import Probe
 
@@ -36,15 +36,18 @@ def works(context: Any, probe: Probe) -> bool:
     kernel = context.kernel(probe.file, probe.kernel, probe.defines, probe.dtype)
     device = context.cl_device
     note, place = program_cache.key_of(device, kernel.source, kernel.options, what="works"), program_cache.folder()
-    if note not in _known:
-        if place is not None and program_cache.is_noted(place, note):
-            _known[note] = True
-        else:
-            tried = not probe.in_child or _succeeds_in_child(device, kernel, probe)
-            _known[note] = tried and succeeds(device, kernel.source, kernel.options, probe)
-            if _known[note] and place is not None:
-                program_cache.write_note(place, note)
-    return _known[note]
+
+    def noted() -> bool:
+        return place is not None and program_cache.is_noted(place, note)
+
+    if note not in _known and not noted():
+        with toolchains.of(device).probing(note):
+            if not noted():  # by another process meanwhile
+                tried = not probe.in_child or _succeeds_in_child(device, kernel, probe)
+                _known[note] = tried and succeeds(device, kernel.source, kernel.options, probe)
+                if _known[note] and place is not None:
+                    program_cache.write_note(place, note)
+    return _known.setdefault(note, True)
 
 
 def _succeeds_in_child(cl_device: Any, kernel: Any, probe: Probe) -> bool:

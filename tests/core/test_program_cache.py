@@ -169,7 +169,7 @@ def test_compiler_errors_carry_the_log(context, folder):
     assert not folder.exists() or not list(folder.iterdir())
 
 
-def test_two_processes_at_once(context, folder):
+def test_two_processes_at_once(context, folder, tmp_path):
     program = (
         "import numpy as np; from clgraft import core\n"
         "c = core.context()\n"
@@ -179,7 +179,10 @@ def test_two_processes_at_once(context, folder):
         "    c.plan(p, 'direct').run(x=np.ones((1, 1, 9), np.float32), w=np.ones((1, 1, k), np.float32), y=y)\n"
         "    assert (y == k).all()\n"
     )
-    children = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
+    # without its own cache PoCL builds in its folder all the same, where processes disturb each other
+    places = [{**os.environ, "POCL_CACHE_DIR": str(tmp_path / number)} for number in "123"]
+    command = [sys.executable, "-c", program]
+    children = [subprocess.Popen(command, stderr=subprocess.PIPE, env=place) for place in places]
     for child in children:
         _, errors = child.communicate(timeout=300)
         assert child.returncode == 0, errors.decode()

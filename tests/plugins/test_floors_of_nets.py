@@ -14,6 +14,7 @@ import pytest
 from clgraft import core
 from clgraft.core.planning.floor import Peaks, floor
 
+GRAPH = "graph of "  # begins the text of a graph
 NETS = {
     "mxnet": """
 from clgraft.plugins.mxnet import bench_nets
@@ -38,8 +39,10 @@ bench_nets.NETS["resnet18"] = partial(bench_nets.resnet18, pixels=32)
 MEASURE = """
 import json
 import os
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from clgraft import core
 from clgraft.plugins.command_line import events
 from clgraft.plugins.command_line.bench import floors, peaks
 
@@ -50,10 +53,16 @@ def problems():
     lines = Path(os.environ["CLGRAFT_VERBOSE_FILE"]).read_text().splitlines()
     return [event.problem for event in events.read(lines) if event.kind == "run"]
 
+def inside():
+    runs = Counter()
+    for text, _, count in core.context().graph_runs():
+        runs[text] += count
+    return runs
+
 def watched(call):
-    before = len(problems())
+    before, before_inside = len(problems()), inside()
     found = of(call)
-    ran.append(problems()[before:])
+    ran.append([problems()[before:], [*(inside() - before_inside).elements()]])
     return found
 
 floors.of = watched
@@ -78,15 +87,19 @@ def test_the_floor_is_the_sum_over_the_problems_that_ran(framework: str, tmp_pat
     assert [row["direction"] for row in rows] == ["inference", "training"]
     found = iter(ran)
     for row in rows:
-        assert row["floor"] == pytest.approx(_sum(next(found)), rel=1e-9)
+        assert row["floor"] == pytest.approx(_sum(*next(found)), rel=1e-9)
         for side in ("regions_floor", *(["frozen_floor"] if row["frozen"] else [])):
-            assert any(text.startswith("graph of ") for text in next(found))
+            assert any(text.startswith(GRAPH) for text in next(found)[0])
             assert 0 < row[side] <= row["floor"]  # the values inside of a region do not move
     assert next(found, None) is None
 
 
-def _sum(problems: list[str]) -> float:
-    """Return the floor of what ran in the second of two runs."""
+def _sum(problems: list[str], inside: list[str]) -> float:
+    """Return the floor of what ran in the second of two runs, by itself and inside of operators' graphs."""
     first, second = problems[: len(problems) // 2], problems[len(problems) // 2 :]
     assert sorted(first) == sorted(second) and second
-    return floor([work for text in second for work in core.context().plan(core.parse(text)).work], Peaks(1e11, 1e10))
+    alone = [text for text in second if not text.startswith(GRAPH)]
+    of_graphs = sorted(inside)
+    assert of_graphs[::2] == of_graphs[1::2] and bool(of_graphs) == (len(alone) < len(second))
+    texts = [*alone, *of_graphs[::2]]
+    return floor([work for text in texts for work in core.context().plan(core.parse(text)).work], Peaks(1e11, 1e10))

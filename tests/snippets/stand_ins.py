@@ -111,6 +111,7 @@ def of_mxnet() -> dict[str, Any]:
     arrays = {"x": (2, 3, 8, 8), "weight": (64, 3, 3, 3), "bias": (64,), "w": (2, 3, 8, 8)}
     values: dict[str, Any] = {name: mx.nd.array(array(*shape)) for name, shape in arrays.items()}
     values["batches"] = [(values["x"], mx.nd.array([0, 1]))]
+    values["iterator"] = mx.io.NDArrayIter(values["x"], mx.nd.array([0, 1]), 2)
     values["loss_function"] = gluon.loss.SoftmaxCrossEntropyLoss()
     values["autograd"] = mx.autograd
     return {"mx": mx, "gluon": gluon, "data": data, "symbol": symbol, "net": net, "module": module, **values}

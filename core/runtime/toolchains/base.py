@@ -6,6 +6,7 @@ what planners may rely on. Each driver has a file in this folder; `core/runtime/
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -264,6 +265,16 @@ class Toolchain:
         import pyopencl as cl
 
         return built(cl.Program(cl_context, source), options)
+
+    def probing(self, probe: str) -> contextlib.AbstractContextManager[None]:
+        """Return what encloses a probe, whose kernel is built and run.
+
+        Parameters
+        ----------
+        probe : str
+            Tells it from other probes.
+        """
+        return contextlib.nullcontext()
 
     def keeps_programs(self) -> bool:
         """Return whether the driver keeps what it compiles in a cache of its own, so that a second copy is a loss."""

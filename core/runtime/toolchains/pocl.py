@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, ClassVar
 
@@ -88,6 +89,11 @@ class PoCL(Toolchain):
         """Return a built program, which no other process builds at the same time."""
         with pocl_cache.alone(source):
             return super().build(cl_context, source, options, built)
+
+    def probing(self, probe: str) -> contextlib.AbstractContextManager[None]:
+        """Return what lets no other process find out the same at the same time: it would build the same kernel."""
+        pocl_cache.enter()
+        return pocl_cache.alone(probe, pocl_cache.PROBING)
 
     def keeps_programs(self) -> bool:
         """Return whether its cache keeps programs."""

@@ -39,6 +39,7 @@ from clgraft.core.runtime.cache_limit import Entry
 
 RUNNING = ".clgraft-running-"  # starts the names of files that processes hold
 BUILDING = ".clgraft-building-"  # starts the names of files that processes lock while they build a program
+PROBING = ".clgraft-probing-"  # and while they find out what works, in which they may build
 PATIENCE, PAUSE = 60.0, 0.02  # seconds to wait for another process, and between two looks
 CHECKED = ".clgraft-checked"  # a file of the time of the last check, with the name of the machine's start in it
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -141,15 +142,17 @@ def enter() -> None:
 
 
 @contextlib.contextmanager
-def alone(program: str) -> Iterator[None]:
+def alone(program: str, prefix: str = BUILDING) -> Iterator[None]:
     """Build a program in this block while no other process builds it, as far as locks tell.
+
+    `prefix` starts the names of the locked files.
 
     The locks are those of POSIX, which no forked process inherits. Programs share 256 files.
     """
     if not keeps_programs():
         yield
         return
-    path = folder() / f"{BUILDING}{hashlib.sha256(program.encode()).hexdigest()[:2]}"
+    path = folder() / f"{prefix}{hashlib.sha256(program.encode()).hexdigest()[:2]}"
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             file = stack.enter_context(path.open("ab"))

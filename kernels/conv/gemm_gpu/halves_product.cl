@@ -69,31 +69,31 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged) {
 #endif
 #ifdef WHOLE_AHEAD
 // Of inputs as large as the result vectors of several rows are read before the first row is stored.
-#define STORE_ROWS(FIRST)                                                                                     \
-    _Pragma("unroll 1") for (int first = get_local_id(0) / VECTORS_OF_ROW; first < TILE_M;                    \
-                             first += ROWS_AT_A_TIME * WHOLE_AHEAD) {                                         \
-        long places[WHOLE_AHEAD];                                                                             \
-        ushort8 results[WHOLE_AHEAD];                                                                         \
-        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) {                                             \
-            const int row = first + a * ROWS_AT_A_TIME;                                                       \
-            const long at = row < TILE_M ? FIRST(row) + column : -1;                                          \
-            places[a] = at >= column ? at : -1;                                                               \
-            const float8 sum = first_sum + STAGED8(row < TILE_M ? a * ROWS_AT_A_TIME * STAGED_PITCH : 0);     \
-            results[a] = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at >= column ? at : channel));       \
-        }                                                                                                     \
-        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) if (places[a] >= 0) *                         \
-            (global ushort8 *)(OPEN(target) + places[a]) = results[a];                                        \
-        of_row += WHOLE_AHEAD * ROWS_AT_A_TIME * STAGED_PITCH;                                                \
+#define STORE_ROWS(FIRST)                                                                                 \
+    _Pragma("unroll 1") for (int first = get_local_id(0) / VECTORS_OF_ROW; first < TILE_M;                \
+                             first += ROWS_AT_A_TIME * WHOLE_AHEAD) {                                     \
+        long places[WHOLE_AHEAD];                                                                         \
+        ushort8 results[WHOLE_AHEAD];                                                                     \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) {                                         \
+            const int row = first + a * ROWS_AT_A_TIME;                                                   \
+            const long at = row < TILE_M ? FIRST(row) + column : -1;                                      \
+            places[a] = at >= column ? at : -1;                                                           \
+            const float8 sum = first_sum + STAGED8(row < TILE_M ? a * ROWS_AT_A_TIME * STAGED_PITCH : 0); \
+            results[a] = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at >= column ? at : channel));   \
+        }                                                                                                 \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) if (places[a] >= 0) *                     \
+            (global ushort8 *)(OPEN(target) + places[a]) = results[a];                                    \
+        of_row += WHOLE_AHEAD * ROWS_AT_A_TIME * STAGED_PITCH;                                            \
     }
 #else
-#define STORE_ROWS(FIRST)                                                                                        \
-    _Pragma("unroll 1") for (int row = get_local_id(0) / VECTORS_OF_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {  \
-        const long at = FIRST(row) + column;                                                                     \
-        if (at >= column) {                                                                                      \
-            const float8 sum = first_sum + STAGED8(0);                                                           \
-            *(global ushort8 *)(OPEN(target) + at) = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at));       \
-        }                                                                                                        \
-        of_row += ROWS_AT_A_TIME * STAGED_PITCH;                                                                 \
+#define STORE_ROWS(FIRST)                                                                                       \
+    _Pragma("unroll 1") for (int row = get_local_id(0) / VECTORS_OF_ROW; row < TILE_M; row += ROWS_AT_A_TIME) { \
+        const long at = FIRST(row) + column;                                                                    \
+        if (at >= column) {                                                                                     \
+            const float8 sum = first_sum + STAGED8(0);                                                          \
+            *(global ushort8 *)(OPEN(target) + at) = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at));      \
+        }                                                                                                       \
+        of_row += ROWS_AT_A_TIME * STAGED_PITCH;                                                                \
     }
 #endif
 #define STORE_STAGED(FIRST)                                                                                         \
