@@ -249,12 +249,13 @@ class CompiledGraph:
             self.graph.with_outputs(name for name in self.graph.outputs if name in wanted), self._copies
         )
         added = frozenset(self._copies.get(name, name) for name in added)
-        handed = self._followed(before, added)
+        key = self._key(before, added)
+        handed = None if key is None else self._followed(key)
         if handed is None:
             try:
-                handed = self._planned(before, added)
+                handed = self._planned(before, added, key)
             except BuildError:  # caused by advice, which the context does not follow any more
-                handed = self._planned(before, added)
+                handed = self._planned(before, added, self._key(before, added))
         self._context.plan_ended(handed.recipe.signature, "graph", began)
         return handed
 
@@ -274,10 +275,9 @@ class CompiledGraph:
             memory=self.memory,
         )
 
-    def _followed(self, before: Graph, added: frozenset[str]) -> _Handed | None:
+    def _followed(self, key: str) -> _Handed | None:
         """Return the plan that a recipe in the program cache makes; None if there is none, or the device refuses it."""
-        key = self._key(before, added)
-        recipe = None if key is None else kept_recipes.load(self._context, key)
+        recipe = kept_recipes.load(self._context, key)
         if recipe is None:
             return None
         try:
@@ -293,9 +293,8 @@ class CompiledGraph:
         given = self._computed(recipe.constants, constants, first)
         return self._prepared(recipe, given)
 
-    def _planned(self, before: Graph, added: frozenset[str]) -> _Handed:
+    def _planned(self, before: Graph, added: frozenset[str], key: str | None) -> _Handed:
         counts: dict[str, int] = {}
-        key = self._key(before, added)
         early, graph = split_constants(
             optimise(before, self.passes, self._fits, counts, self.constants, self.mixed, self._preferences()),
             self.constants,

@@ -196,6 +196,18 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(CONST_TENSOR(x), TENSOR_OF(cons
 #define NAME_VECTORS
 #endif
 
+// Of x and dy: what is read ahead of its use, and the numbers of one row of that.
+#define READ_PAIRS                                        \
+    raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];      \
+    EACH_AHEAD {                                          \
+        read_wide(values[a], OPEN(x) + PLACE, quads);     \
+        read_wide(gradients[a], OPEN(dy) + PLACE, quads); \
+    }
+#define TAKE_PAIR                     \
+    real value[WIDE], gradient[WIDE]; \
+    take_wide(value, values[a]);      \
+    take_wide(gradient, gradients[a]);
+
 #if MAKES == 4
 kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean),
                                                    KEPT_INPUTS TENSOR_OF(real, partial), const int channels,
@@ -209,15 +221,9 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR
         OPEN_VECTORS
         WIDTH means[e] = LOAD_parameter(OPEN(mean), channel + e);
         EACH_ROWS {
-            raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];
+            READ_PAIRS
             EACH_AHEAD {
-                read_wide(values[a], OPEN(x) + PLACE, quads);
-                read_wide(gradients[a], OPEN(dy) + PLACE, quads);
-            }
-            EACH_AHEAD {
-                real value[WIDE], gradient[WIDE];
-                take_wide(value, values[a]);
-                take_wide(gradient, gradients[a]);
+                TAKE_PAIR
                 WIDTH {
                     NAME_VECTORS
                     const real flowing = FLOWING(gradient[e], value[e]);
@@ -266,15 +272,9 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
         gain[e] = VECTOR(2)[channel + e];
     }
     EACH_ROWS {
-        raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];
+        READ_PAIRS
         EACH_AHEAD {
-            read_wide(values[a], OPEN(x) + PLACE, quads);
-            read_wide(gradients[a], OPEN(dy) + PLACE, quads);
-        }
-        EACH_AHEAD {
-            real value[WIDE], gradient[WIDE];
-            take_wide(value, values[a]);
-            take_wide(gradient, gradients[a]);
+            TAKE_PAIR
             WIDTH {
                 NAME_VECTORS
                 const real flowing = FLOWING(gradient[e], value[e]);
