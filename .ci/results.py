@@ -56,8 +56,8 @@ def print_longest(suites: dict[str, recorded.State]) -> None:
 
 def usage(path: Path) -> str:
     """Return what is known of a suite's time and memory."""
-    if not path.exists():
-        return ""
+    if not path.exists() or not path.read_text():
+        return ""  # its process was killed, or the disk is full
     words = "; {seconds} s, {processors} s of processors; largest process {largest} MiB, {left} MiB left"
     return words.format(**json.loads(path.read_text()))
 
