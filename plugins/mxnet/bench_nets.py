@@ -70,8 +70,10 @@ def measure(
         If a name is not in `NETS`.
     """
     for name, batch in net_batches(names, batches, NETS):
-        sides = {side: _Net(NETS[name], batch, side) for side in SIDES}
-        for what in (one for one in WAYS if one in directions):
+        wanted = [what for what in WAYS if what in directions]
+        needed = {side for what in wanted for side, _ in WAYS[what].values()}
+        sides = {side: _Net(NETS[name], batch, side) for side in SIDES if side in needed}
+        for what in wanted:
             calls = {way: sides[side].calls[call] for way, (side, call) in WAYS[what].items()}
             times = compare(calls, seconds, least)
             a, b = times["native"], times["clgraft"]
