@@ -100,7 +100,7 @@ class Cell(NamedTuple):
         return self.floor / self.ours
 
 
-Column = tuple[Run, str, str]  # a run, a peer and a mode: inference, frozen, training
+Column = tuple[Run, str, str]  # a run, a peer and a mode: inference, frozen, training, updated
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -133,6 +133,8 @@ def cells(run: Run, kind: str = "nets") -> dict[tuple[str, str], dict[str, Cell]
             modes = {row.direction: (row.regions or row.ours, row.regions_floor if row.regions else row.floor)}
             if row.frozen and row.direction == "inference":
                 modes["frozen"] = row.frozen, row.frozen_floor
+            if row.updated:
+                modes["updated"] = row.updated, row.updated_floor
             for mode, (ours, floor) in modes.items():
                 cell = Cell(ours, row.native, floor, disturbed(row), (row.memory, row.native_memory))
                 found.setdefault((row.peer, mode), {})[name] = cell
@@ -140,8 +142,8 @@ def cells(run: Run, kind: str = "nets") -> dict[tuple[str, str], dict[str, Cell]
 
 
 def columns(runs: Sequence[Run], kind: str = "nets") -> dict[Column, dict[str, Cell]]:
-    """Return the columns of a table of whole nets: for each run and peer inference, frozen, training."""
-    order = ["inference", "frozen", "training"]
+    """Return the columns of a table of whole nets: for each run and peer inference, frozen, training, updated."""
+    order = ["inference", "frozen", "training", "updated"]
     found: dict[Column, dict[str, Cell]] = {}
     for run in runs:
         own = cells(run, kind)
@@ -160,7 +162,8 @@ def headings(found: Iterable[Column]) -> list[str]:
 
 def words(mode: str) -> str:
     """Return a mode in words."""
-    return {"frozen": "frozen inference", "training": "training step"}.get(mode, mode)
+    known = {"frozen": "frozen inference", "training": "training step", "updated": "step, `ocl_sgd`"}
+    return known.get(mode, mode)
 
 
 def nets(runs: Sequence[Run], kind: str = "nets") -> list[str]:

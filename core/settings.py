@@ -307,7 +307,7 @@ MXNET_MKLDNN_ENABLED = Setting(
     "what MXNet reads",
     default="1",
     values="`1` (default), `0`",
-    effect="MXNet's own: `0` [saves copies](graphs.md#in-mxnet-with-regions)",
+    effect="MXNet's own: without oneDNN",
 )
 MXNET_LIBRARY_PATH = Setting("MXNET_LIBRARY_PATH", "mxnet", "a file")
 MXNET_REPAIRS = Setting(

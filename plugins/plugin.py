@@ -111,8 +111,9 @@ class Peer:
     nets : tuple of str
         The whole nets that it can measure.
     nets_module : str
-        The module with a function ``measure(names, batches, seconds)`` that yields rows of whole nets, and where it
-        cannot measure one the reason (`bench.operators.Missing`). It may have a text ``MODE``, as `operators` has.
+        The module with a function ``measure(names, batches, seconds, directions=)`` that yields rows of whole nets, and
+        where it cannot measure one the reason (`bench.operators.Missing`). It may have a text ``MODE``, as `operators`
+        has.
     nets_package : str
         The package that nets need as well, if any.
     fallback : bool

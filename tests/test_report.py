@@ -94,6 +94,12 @@ def test_columns_and_means():
     ]
     assert report.overview([run])[2] == "| D | MXNet 1 | 2 | **1.00** (0.50 to 2.00), 50 % | - |"
     assert report.span([run], "inference") == "0.5 to 2"
+    step = _row({**rows[0], "direction": "training", "frozen": 0.0, "updated": 0.8, "updated_floor": 0.4})
+    run.results.rows[:] = [step]
+    assert report.nets([run])[0::2] == [
+        "| net | training step | step, `ocl_sgd` |",
+        "| a | 1000 / 2000: 2.00, 50 % | 800 / 2000: 2.50, 50 % |",
+    ]
 
 
 def _row(content: dict[str, Any]) -> Any:

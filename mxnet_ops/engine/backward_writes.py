@@ -17,13 +17,10 @@ from typing import Any
 
 import mxnet as mx
 
+from clgraft.mxnet_ops.engine import plain
 from clgraft.mxnet_ops.engine.changes import changed
 from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator
-
-# backwards for which a recorded call's states are remembered: a recorded call may be one of several whose losses
-# are propagated one after another, such as those of several devices
-BACKWARDS = 64
 
 _SECOND_ORDER = re.compile(
     r"Operator _backward_(squeeze|Custom|mul_scalar) is non-differentiable|CachedOp does not support higher order"
@@ -41,6 +38,9 @@ def announce(arrays: Iterable[Any]) -> None:
     """Queue a write to each array that leaves it as it is."""
     arrays = list(arrays)
     changed(arrays)
+    if plain.AVAILABLE:  # as one operation, which writes all of them
+        plain.make_plain(arrays)
+        return
     with mx.autograd.pause():
         for array in arrays:
             mx.nd._internal._mul_scalar(array, scalar=1.0, out=array)
@@ -51,7 +51,7 @@ def remember(op_types: Iterable[str], arrays: Iterable[Any]) -> None:
     _recording.__dict__.setdefault("op_types", {}).update(dict.fromkeys(op_types, True))
     with _lock:
         for array in arrays:
-            _recorded[array.handle.value] = [array, BACKWARDS]
+            _recorded[array.handle.value] = [array, plain.BACKWARDS]
 
 
 def announce_recorded() -> None:
@@ -111,6 +111,7 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         op_types = ", ".join(_recording.__dict__.get("op_types", {}))
+        plain.before_backward()
         ends = [begin(original.__name__ == "grad") for begin in AROUND]
         try:
             result = original(*args, **kwargs)

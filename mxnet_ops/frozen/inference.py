@@ -1,7 +1,7 @@
 """Inference with frozen parameters: cached graphs and executors run a copy of their symbol that has them as constants.
 
 The attribute ``frozen`` of a region names its parameters. The first inference reads them and makes the copy, in which
-regions have the numbers of their constants instead of these inputs: MXNet neither copies parameters in front of a
+regions have the numbers of their constants instead of these inputs: MXNet neither orders parameters in front of a
 region nor waits for them, and none is sent to a device again. What trains or records runs the symbol itself. What was
 read is dropped when one of the arrays is known to be written (see `engine.changes`).
 """

@@ -9,6 +9,10 @@ shape, values and gradients, and shares its input's memory wherever MXNet plans 
 more than one axis, and one after each output: that one guards the gradient that comes back. A parameter whose shape
 is inferred gets a product with 1 instead, because shapes do not pass backwards through `squeeze`.
 
+A guard of a graph's own input is a copy, because MXNet plans no memory for it. Inputs that operators of this package
+alone read, such as parameters, have none: they are brought into the plain layout in front of the graph
+(`clgraft.mxnet_ops.engine.plain`), where this MXNet's arrays are known.
+
 Without oneDNN (``MXNET_MKLDNN_ENABLED=0``) no array has such a layout, and nothing is guarded.
 
 They get there by themselves: `mx.nd.Custom` puts them around every ``op_type="ocl_..."``, and a symbol gets them when
@@ -28,7 +32,7 @@ import mxnet as mx
 from mxnet.base import MXNetError
 
 from clgraft import core
-from clgraft.mxnet_ops.engine import backward_writes
+from clgraft.mxnet_ops.engine import backward_writes, plain
 from clgraft.mxnet_ops.engine.errors import as_mxnets, last_error, telling
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator, operator_of
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
@@ -40,6 +44,7 @@ DENSE = ("cast_storage", {"stype": "default"})
 CORE_SUFFIX = "_ocl"  # ends the name of a Custom node whose guarded output carries the node's own name
 # as MXNet reads it, which does so once: whether its operators may leave arrays in oneDNN's layouts
 ONEDNN = os.environ.get("MXNET_MKLDNN_ENABLED", "1").lower() not in ("0", "false")
+COPIES = ONEDNN and not plain.AVAILABLE  # whether cached graphs copy parameters
 OWN_KEYS = ("op_type", "name", "out", "attr")
 
 
@@ -263,24 +268,66 @@ def guard_symbol(symbol: mx.sym.Symbol, sparse: bool = False) -> mx.sym.Symbol:
     return mx.sym.load_json(json.dumps(graph)) if guard_graph(graph, sparse) else symbol
 
 
-class CachedOp(backward_writes.CachedOp):
-    """MXNet's cached graph, of the guarded symbol."""
+def _mark_plain(graph: dict[str, Any]) -> list[int]:
+    """Mark a symbol's variables that need no guards if their arrays are plain; return their places among its inputs.
 
-    def __init__(self, sym: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> None:
-        super().__init__(guard_symbol(sym), *arguments, **kwargs)
-        self._given = (sym, arguments, kwargs)
+    They are those that operators of this package alone read: one of MXNet's may reorder a weight while the graph runs.
+    """
+    nodes = graph["nodes"]
+    own: set[int] = set()
+    others = {entry[0] for entry in graph["heads"]}
+    for node in nodes:
+        if node["op"] == "Custom" and is_clgraft_type(node.get("attrs", {}).get("op_type")):
+            guarded = _guarded_inputs(node)
+            own.update(entry[0] for place, entry in enumerate(node["inputs"]) if place in guarded)
+        else:
+            others.update(entry[0] for entry in node["inputs"])
+    variables = [number for number, node in enumerate(nodes) if node["op"] == "null"]
+    found = [place for place, number in enumerate(variables) if number in own - others]
+    for place in found:
+        node = nodes[variables[place]]
+        node["attrs"] = {**node.get("attrs", {}), MARK: "1"}
+    return found
+
+
+def _for_plain(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[int]]:
+    """Return a guarded symbol, and the places of its inputs that have to be in MXNet's plain layout."""
+    text = symbol.tojson() if ONEDNN and not COPIES else ""
+    if "ocl_" not in text:
+        return guard_symbol(symbol), []
+    graph = json.loads(text)
+    places = _mark_plain(graph)
+    changed = guard_graph(graph) or places
+    return mx.sym.load_json(json.dumps(graph)) if changed else symbol, places
+
+
+class CachedOp(backward_writes.CachedOp):
+    """MXNet's cached graph, of the guarded symbol. What our operators alone read is plain when it runs."""
+
+    def __init__(self, sym: mx.sym.Symbol, flags: Sequence[tuple[str, Any]] = (), **kwargs: Any) -> None:
+        guarded, self._plain = _for_plain(sym)
+        super().__init__(guarded, flags, **kwargs)
+        learned = next((value for key, value in flags if key == "param_indices"), self._plain)
+        self._learned = sorted({*map(int, learned)} & {*self._plain})
+        self._recorded = plain.Recorded() if self._learned else None
+        self._given = (sym, flags, kwargs)
         self._dense: Any = None  # what runs with sparse arrays
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._dense is not None:
             return self._dense(*args, **kwargs)
+        if self._plain and len(args) > self._plain[-1]:
+            plain.make_plain([args[place] for place in self._plain])
         try:
-            return super().__call__(*args, **kwargs)
+            result = super().__call__(*args, **kwargs)
+            if self._recorded is not None and mx.autograd.is_recording():
+                self._recorded.add(args[place] for place in self._learned)
+            return result
         except MXNetError:
             if not self._op_types or all(array.stype == "default" for array in args):
                 raise
-        sym, given, flags = self._given
-        self._dense = backward_writes.CachedOp(guard_symbol(sym, sparse=True), *given, **flags)
+        sym, flags, given = self._given
+        self._dense = backward_writes.CachedOp(guard_symbol(sym, sparse=True), flags, **given)
         return self._dense(*args, **kwargs)
 
 

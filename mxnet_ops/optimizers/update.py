@@ -13,10 +13,9 @@ from mxnet.base import _LIB, check_call
 from mxnet.runtime import Features
 
 from clgraft.core import settings
-from clgraft.mxnet_ops.engine.calls import REORDER, ffi, lib
+from clgraft.mxnet_ops.engine.calls import REORDER, VERSIONS, ffi, lib
 from clgraft.mxnet_ops.optimizers.numbers import as_mxnet_reads
 
-VERSIONS = ("1.9.1",)  # whose arrays C knows
 ALL = 1 << 30  # parameters in one call
 
 

@@ -16,7 +16,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from clgraft.core import ProblemError
-from clgraft.mxnet_ops.guards.guard import ONEDNN
+from clgraft.mxnet_ops.guards.guard import COPIES
 from clgraft.mxnet_ops.swap.frozen import expect_precision, expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
@@ -31,7 +31,7 @@ NAMED = {"lhs": "data0", "rhs": "data1"}
 NOTHING = {"select": None, "regions": False, "frozen": False, "precision": None}  # of a swap
 REPLACED_LATER = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
 ONEDNN_COPIES = (
-    "while MXNet has oneDNN, a hybridized net copies each parameter before a region and each gradient after it: "
+    "this MXNet has oneDNN, so a hybridized net copies each parameter before a region and each gradient after it: "
     "MXNET_MKLDNN_ENABLED=0 saves that, and in training on a device with memory of its own clgraft.mxnet_ops.Trainer"
 )
 AGAIN = "already swapped: what this call says takes the place of what the earlier one said"
@@ -243,7 +243,7 @@ def swap_block(
     untraced: list[str] = []
     report = _describe(net, options, untraced)
     report.note = f"{AGAIN}\n{REPLACED_LATER}" if _was_swapped(net) else REPLACED_LATER
-    if ONEDNN and report.regions and not report.kept:
+    if COPIES and report.regions and not report.kept:
         report.note += f"\n{ONEDNN_COPIES}"
     if not untraced:  # else there is more in the net than the report has
         tell(options["select"], report)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, check_call
 
 from clgraft.mxnet_ops.engine import backward_writes
 from clgraft.mxnet_ops.engine.changes import changed
 from clgraft.mxnet_ops.engine.residents import HALF, Home, Resident, around_backward, resident_of, there_are_residents
 from clgraft.mxnet_ops.frozen import inference
 from clgraft.mxnet_ops.guards import guard
-from clgraft.mxnet_ops.guards.guard import ONEDNN
 from clgraft.mxnet_ops.training.resident_graph import read_by_regions, with_residents
 
 MOST_COPIES = 4  # of a symbol: with other residents
@@ -33,13 +30,6 @@ class Adopter(Protocol):
 waiting: weakref.WeakSet[Adopter] = weakref.WeakSet()  # adopters
 
 
-def make_plain(array: Any) -> None:
-    """Have an array in MXNet's plain layout, so that it needs no guard; waits for what writes it."""
-    if ONEDNN:
-        array.wait_to_read()
-        check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(ctypes.c_void_p())))
-
-
 class Copy:
     """A cached graph of a symbol with residents.
 
@@ -51,8 +41,6 @@ class Copy:
     graph : dict
         The symbol's JSON.
     residents : dict of str to Resident
-    readable : collection of str
-        Variables that regions alone read.
     half : bool
         Whether any input is float16.
     """
@@ -63,13 +51,9 @@ class Copy:
         flags: Sequence[tuple[str, Any]],
         graph: Any,
         residents: dict[str, Resident],
-        readable: Collection[str],
         half: bool,
     ) -> None:
-        data = [int(place) for key, value in flags if key == "data_indices" for place in value]
-        self._plain = [place for place in data if names[place] in readable and names[place] not in residents]
-        plain = [names[place] for place in self._plain]
-        found, self._owned, tokens_of = with_residents(graph, residents, half, plain)
+        found, self._owned, tokens_of = with_residents(graph, residents, half)
         symbol = mx.sym.load_json(json.dumps(found))
         inputs = symbol.list_inputs()
         before = {name: place for place, name in enumerate(names)}
@@ -91,8 +75,6 @@ class Copy:
         recorded = mx.autograd.is_recording()
         for home, residents in self._homes.items():
             home.start(residents, recorded)
-        for place in self._plain:
-            make_plain(args[place])
         given = [args[source] if isinstance(source, int) else source for source in self._sources]
         return self._op(*given, **kwargs)
 
@@ -144,7 +126,7 @@ class CachedOp(inference.CachedOp):
         if key not in self._copies:
             if len(self._copies) >= MOST_COPIES:
                 del self._copies[next(iter(self._copies))]
-            self._copies[key] = Copy(self._names, self._options, self._graph, own, self._readable, half)
+            self._copies[key] = Copy(self._names, self._options, self._graph, own, half)
         return self._copies[key]
 
 

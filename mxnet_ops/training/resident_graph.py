@@ -7,7 +7,6 @@ from typing import Any
 
 from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.engine.residents import DTYPE, Resident
-from clgraft.mxnet_ops.guards.guard import MARK
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents
 
@@ -48,7 +47,6 @@ def with_residents(
     graph: Mapping[str, Any],
     residents: Mapping[str, Resident],
     half: bool,
-    plain: Collection[str] = (),
     learned: Collection[str] | None = None,
 ) -> tuple[dict[str, Any], list[Residents], dict[str, Any]]:
     """Return a copy of a symbol's JSON graph whose regions have residents.
@@ -60,8 +58,6 @@ def with_residents(
         By the names of variables that regions alone read.
     half : bool
         Whether any array is float16. Then a region has residents if one of them shows the type of its data.
-    plain : collection of str
-        Variables whose arrays are known to have MXNet's plain layout when the graph runs: they need no guards.
     learned : collection of str, optional
         Variables with gradients. A region that none of them leads to has no backward: its tokens, whose names end with
         `STILL`, have no gradient. By default all may have one.
@@ -129,8 +125,6 @@ def with_residents(
             node = {**node, "attrs": attributes, "inputs": [*moved(arguments), *tokens, *moved(auxiliary)]}
         else:
             node = {**node, "inputs": moved(node["inputs"])}
-        if node["op"] == "null" and node["name"] in plain:
-            node["attrs"] = {**node.get("attrs", {}), MARK: "1"}
         place[number] = len(nodes)
         nodes.append(node)
     found = {

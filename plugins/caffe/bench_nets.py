@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -121,7 +121,11 @@ def computes_statistics() -> bool:
 
 
 def measure(
-    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 3
+    names: Sequence[str],
+    batches: Sequence[int],
+    seconds: float = 20.0,
+    least: int = 3,
+    directions: Collection[str] = ("inference", "training"),
 ) -> Iterator[Measurement]:
     """Measure nets, a row at a time: inference and training, for each batch size.
 
@@ -139,6 +143,8 @@ def measure(
         For each row.
     least : int
         The least number of steps.
+    directions : sequence of str
+        ``inference``, ``training`` or both.
 
     Raises
     ------
@@ -151,6 +157,8 @@ def measure(
         label = f"{name} style batch {batch}"
         note = label + ("" if learn else ", batch norm with given statistics")
         for what, phase, call in (("inference", caffe.TEST, _forward), ("training", caffe.TRAIN, _step)):
+            if what not in directions:
+                continue
             swapped, report = swap_net(text, regions=True)
             nets = {
                 "native": load(text, phase),

@@ -1,13 +1,14 @@
 """Whole nets in MXNet: inference and training steps of Gluon's model zoo, as they are, swapped, and in regions.
 
-Inference is measured with frozen parameters, too; in training they make no difference.
+Inference is measured with frozen parameters, too; in training they make no difference. Training steps are measured with
+MXNet's SGD on all sides, and in regions also with clgraft's, which `clgraft.mxnet_ops.Trainer` uses.
 """
 
 from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import clgraft.mxnet_ops  # noqa: F401  # isort: skip  (before MXNet, which reads what it sets)
@@ -16,7 +17,7 @@ import numpy as np
 from mxnet.gluon.model_zoo import vision
 
 from clgraft.mxnet_ops import swap_block
-from clgraft.plugins.command_line.bench import floors
+from clgraft.plugins.command_line.bench import floors, peaks
 from clgraft.plugins.command_line.bench.peers import net_batches
 from clgraft.plugins.command_line.bench.results import Measurement
 from clgraft.plugins.command_line.bench.timing import compare
@@ -29,17 +30,27 @@ NETS = {
     "mobilenet": "mobilenet1.0",
     "mobilenetv2": "mobilenetv2_1.0",
 }
-SIDES = ("native", "clgraft", "regions", "frozen")
+SIDES = ("native", "clgraft", "regions", "frozen")  # nets
+WAYS = {  # of each direction: the net and its call
+    "inference": {side: (side, "inference") for side in SIDES},
+    "training": {**{side: (side, "training") for side in SIDES[:-1]}, "updated": ("regions", "updated")},
+}
+SETTINGS = {"learning_rate": 1e-4, "momentum": 0.9}
+MOVED = 5  # arrays of a parameter's size that its update moves: weight, momentum, both read and written, and gradient
 PIXELS, CLASSES = 224, 1000
 
 
 def measure(
-    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5
+    names: Sequence[str],
+    batches: Sequence[int],
+    seconds: float = 20.0,
+    least: int = 3,
+    directions: Collection[str] = tuple(WAYS),
 ) -> Iterator[Measurement]:
     """Measure nets, a row at a time: inference and training, for each batch size.
 
     A training step is forward, softmax cross entropy, backward and the update by SGD with momentum. Ours is
-    measured operator by operator, with regions, and in inference with frozen parameters.
+    measured operator by operator, with regions, in inference with frozen parameters, and in training with `ocl_sgd`.
 
     Parameters
     ----------
@@ -50,6 +61,8 @@ def measure(
         For each row.
     least : int
         The least number of steps.
+    directions : collection of str
+        Of `WAYS`.
 
     Raises
     ------
@@ -57,23 +70,25 @@ def measure(
         If a name is not in `NETS`.
     """
     for name, batch in net_batches(names, batches, NETS):
-        sides = {side: _Net(NETS[name], batch, side) for side in SIDES}
-        for what in ("inference", "training"):
-            wanted = SIDES if what == "inference" else SIDES[:-1]
-            times = compare({side: sides[side].calls[what] for side in wanted}, seconds, least)
-            a, b, c = times["native"], times["clgraft"], times["regions"]
+        wanted = [what for what in WAYS if what in directions]
+        needed = {side for what in wanted for side, _ in WAYS[what].values()}
+        sides = {side: _Net(NETS[name], batch, side) for side in SIDES if side in needed}
+        for what in wanted:
+            calls = {way: sides[side].calls[call] for way, (side, call) in WAYS[what].items()}
+            times = compare(calls, seconds, least)
+            a, b = times["native"], times["clgraft"]
             text = f"{NETS[name]} batch {batch}"
             figures = (a.median, b.median, a.spread, b.spread)
-            frozen = times["frozen"].median if "frozen" in times else 0.0
-            floor = {side: floors.of(sides[side].calls[what]) for side in wanted if side != "native"}
+            floor = {way: floors.of(call) for way, call in calls.items() if way != "native"}
+            if "updated" in floor:  # the update is ours, and no plan of the core's
+                floor["updated"] += MOVED * sides["regions"].learned_bytes() / peaks.here().bandwidth
+            more = {way: times[way].median for way in ("regions", "frozen", "updated") if way in times}
+            more |= {f"{way}_floor": floor[way] for way in more}
             yield Measurement(
                 *("nets", text, text, "net", what, "mxnet", *figures),
-                regions=c.median,
-                frozen=frozen,
                 floor=floor["clgraft"],
-                regions_floor=floor["regions"],
-                frozen_floor=floor.get("frozen", 0.0),
                 uncounted=len(sides["regions"].report.kept),
+                **more,
             )
         del sides
         gc.collect()
@@ -99,16 +114,28 @@ class _Net:
                 net.hybridize(static_alloc=True, static_shape=True)
                 net(x).wait_to_read()
         loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-        trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1e-4, "momentum": 0.9})
+        self._parameters = net.collect_params()
 
         def inference() -> None:
             net(x).wait_to_read()
 
-        def training() -> None:
-            with mx.autograd.record():
-                value = loss(net(x), labels)
-            value.backward()
-            trainer.step(batch)
-            mx.nd.waitall()
+        def training(optimizer: str) -> Callable[[], None]:
+            trainer = mx.gluon.Trainer(self._parameters, optimizer, SETTINGS)
 
-        self.calls: dict[str, Callable[[], None]] = {"inference": inference, "training": training}
+            def step() -> None:
+                with mx.autograd.record():
+                    value = loss(net(x), labels)
+                value.backward()
+                trainer.step(batch)
+                mx.nd.waitall()
+
+            return step
+
+        self.calls: dict[str, Callable[[], None]] = {
+            **{"inference": inference, "training": training("sgd"), "updated": training("ocl_sgd")},
+        }
+
+    def learned_bytes(self) -> int:
+        """Return the size of the parameters that a step updates."""
+        learned = (one.data() for one in self._parameters.values() if one.grad_req != "null")
+        return sum(array.size * np.dtype(array.dtype).itemsize for array in learned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,12 @@ NETS = {
 
 
 def measure(
-    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5, peer: str = "onnxruntime"
+    names: Sequence[str],
+    batches: Sequence[int],
+    seconds: float = 20.0,
+    least: int = 5,
+    peer: str = "onnxruntime",
+    directions: Collection[str] = ("inference",),
 ) -> Iterator[Measurement]:
     """Measure nets, a row at a time: inference, for each batch size.
 
@@ -45,13 +50,15 @@ def measure(
         The least number of steps.
     peer : str
         Of `bench_runtimes.RUNTIMES`.
+    directions : collection of str
+        Without ``inference`` there is nothing to measure.
 
     Raises
     ------
     PluginError
         If a name is not in `NETS`.
     """
-    for name, batch in net_batches(names, batches, NETS):
+    for name, batch in net_batches(names if "inference" in directions else (), batches, NETS):
         calls = _calls(net(name, batch), peer)
         times = compare(calls, seconds, least)
         a, b = times["native"], times["clgraft"]

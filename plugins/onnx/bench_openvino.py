@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from clgraft.plugins.command_line.bench.cases import Case
 from clgraft.plugins.command_line.bench.peers import Side
@@ -18,7 +18,11 @@ def sides(case: Case) -> dict[str, Side]:
 
 
 def measure(
-    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5
+    names: Sequence[str],
+    batches: Sequence[int],
+    seconds: float = 20.0,
+    least: int = 5,
+    directions: Collection[str] = ("inference",),
 ) -> Iterator[Measurement]:
     """Measure the inference of nets, as `bench_nets.measure` does."""
-    return bench_nets.measure(names, batches, seconds, least, "openvino")
+    return bench_nets.measure(names, batches, seconds, least, "openvino", directions)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -69,7 +69,11 @@ def ways(what: str) -> list[Way]:
 
 
 def measure(
-    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5
+    names: Sequence[str],
+    batches: Sequence[int],
+    seconds: float = 20.0,
+    least: int = 5,
+    directions: Collection[str] = WHATS,
 ) -> Iterator[Measurement | Missing]:
     """Measure nets, a row at a time: inference and training, for each batch size.
 
@@ -85,6 +89,8 @@ def measure(
         For each row.
     least : int
         The least number of steps.
+    directions : sequence of str
+        ``inference``, ``training`` or both.
 
     Raises
     ------
@@ -92,7 +98,7 @@ def measure(
         If a name is not in `NETS`, or torchvision is not installed.
     """
     for name, batch in net_batches(names, batches, NETS):
-        for what in WHATS:
+        for what in (one for one in WHATS if one in directions):
             torch._dynamo.reset()
             yield from _rows(name, batch, what, seconds, least)
             gc.collect()

@@ -290,6 +290,44 @@ def test_other_custom_operators_are_left_alone():
     assert (evaluate(symbol, {"x": np.ones((2, 2), "float32")}, requests="null").outputs[0] == 2).all()
 
 
+def use_parameters_in_turn() -> None:
+    """Run a swapped net, and MXNet's own with the same parameters at once: that leaves these in other layouts."""
+    net = gluon.nn.HybridSequential(prefix="turns_")
+    with net.name_scope():
+        same = {"kernel_size": 3, "padding": 1}
+        net.add(gluon.nn.Conv2D(32, **same), gluon.nn.Conv2D(32, activation="relu", **same), gluon.nn.Dense(16))
+    net.initialize(mx.init.Xavier())
+    rng = np.random.default_rng(4)
+    x, head = mx.nd.array(random(rng, 4, 8, 13, 11)), mx.nd.array(random(rng, 4, 16))
+    net(x).wait_to_read()
+    parameters = net.collect_params()
+    native = gluon.SymbolBlock(net(mx.sym.var("data")), mx.sym.var("data"), params=parameters)
+    expected = native(x).asnumpy()
+    clgraft_ops.swap_block(net)
+
+    def step(block, between) -> dict:
+        with mx.autograd.record():
+            y = block(x)
+        between()
+        y.backward(head)
+        return {name: parameter.grad().asnumpy() for name, parameter in parameters.items()}
+
+    gradients = step(native, mx.nd.waitall)
+    for request, static in (("write", True), ("add", False), ("write", False)):
+        parameters.setattr("grad_req", request)
+        net.hybridize(static_alloc=static, static_shape=static)
+        for _ in range(REPEATS):
+            before, found = native(x), net(x)
+            if request == "add":
+                parameters.zero_grad()
+                step(native, lambda: None)
+            own = step(net, lambda: native(x))
+            for got in (before, found):
+                assert_close(got.asnumpy(), expected)
+            for name, value in gradients.items():
+                assert_close(own[name], value * (1 + (request == "add")), what=name)
+
+
 FREED = """
 import sys
 sys.path[:0] = {path!r}
@@ -302,6 +340,7 @@ for mode in test_guard.MODES:
         test_guard.test_swapped_in_part(mode, [operator], case)
 test_guard.test_written_by_hand_in_a_symbol_block(case)
 test_guard.test_written_by_hand_in_a_module(case)
+test_guard.use_parameters_in_turn()
 print("right")
 """
 
@@ -313,6 +352,16 @@ from tests.mxnet_ops import test_guard
 case = test_guard.native_case()
 test_guard.mx.nd.Custom = test_guard.mx.nd.Custom.__wrapped__
 test_guard.test_written_by_hand_in_gluon("plain", case)
+print("right")
+"""
+
+
+BLOCKED = """
+import sys
+sys.path[:0] = {path!r}
+from tests.mxnet_ops import test_guard
+test_guard.guard.plain.make_plain = lambda arrays, gradients=False: None
+test_guard.use_parameters_in_turn()
 print("right")
 """
 
@@ -329,9 +378,25 @@ def test_where_freed_memory_is_overwritten_at_once():
     assert done.returncode == 0 and "right" in done.stdout, done.stderr[-3000:]
 
 
-def test_these_tests_notice_missing_guards():
-    done = run_poisoned(UNGUARDED)
+@pytest.mark.parametrize("program", [UNGUARDED, BLOCKED], ids=["guards", "plain"])
+def test_these_tests_notice_what_is_missing(program):
+    done = run_poisoned(program)
     assert done.returncode != 0 and "right" not in done.stdout
+
+
+def test_nothing_copies_parameters():
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Conv2D(4, 3, in_channels=2), gluon.nn.Dense(5, in_units=36))
+    clgraft_ops.swap_block(net)
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.ones((1, 2, 5, 5)))
+    symbol, places = guard._for_plain(net._cached_graph[1])
+    names = symbol.list_inputs()
+    assert sorted(names[place] for place in places) == sorted(name for name in names if not name.endswith("bias"))
+    nodes = json.loads(symbol.tojson())["nodes"]
+    guards = [node for node in nodes if guard.MARK in node.get("attrs", {}) and node["op"] != "null"]
+    assert [nodes[node["inputs"][0][0]]["op"] for node in guards] == ["Custom"]  # that of the output
 
 
 START = """

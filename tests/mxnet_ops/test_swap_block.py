@@ -332,7 +332,7 @@ def test_a_net_that_was_swapped_before_says_so():
 
 def test_a_net_that_is_swapped_as_a_whole_says_what_onednn_costs(monkeypatch):
     for there in (True, False):
-        monkeypatch.setattr("clgraft.mxnet_ops.swap.block.ONEDNN", there)
+        monkeypatch.setattr("clgraft.mxnet_ops.swap.block.COPIES", there)
         assert ("MXNET_MKLDNN_ENABLED=0" in str(ops.swap_block(small(), regions=True))) == there
-    monkeypatch.setattr("clgraft.mxnet_ops.swap.block.ONEDNN", True)
+    monkeypatch.setattr("clgraft.mxnet_ops.swap.block.COPIES", True)
     assert "MXNET_MKLDNN_ENABLED" not in str(ops.swap_block(small(), regions=True, select=["Convolution"]))

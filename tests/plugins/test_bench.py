@@ -364,8 +364,22 @@ def test_floors_of_nets_are_printed():
     said = report.line(net)
     assert " 900.000    45%  with regions  1000.000  4.00x, floor 700 ms (70%)  frozen" in said
     assert said.endswith("5.00x, floor 600 ms (75%)  3 operators not counted")
+    trained = replace(net, direction="training", frozen=0.0, updated=0.5, updated_floor=0.4, uncounted=0)
+    assert report.line(trained).endswith("with its optimizer   500.000  8.00x, floor 400 ms (80%)")
+    assert trained.share == pytest.approx(0.8)
     cells = "| 4000 ms, 2000 ms, 2.00x, floor 900 ms (45%) | 1000 ms, 4.00x, floor 700 ms (70%); frozen 800 ms, 5.00x"
     assert cells + ", floor 600 ms (75%) |" in report.markdown([results([net])])
+
+
+def test_runs_of_single_nets_become_one(tmp_path):
+    rows = [Measurement("nets", name, name, "net", "training", "mxnet", 4.0, 2.0) for name in ("a", "b")]
+    runs = [replace(results([one]), command=f"clgraft bench --nets {one.name} --directions training") for one in rows]
+    both = runs[0].joined(runs[1])
+    assert both.rows == rows and both.command == "clgraft bench --nets a,b"
+    again = replace(rows[0], ours=1.0)
+    assert both.joined(replace(runs[0], rows=[again])).rows == [rows[1], again]
+    with pytest.raises(FileError, match="expected"):
+        both.joined(replace(runs[0], threads=9))
 
 
 def test_every_way_of_a_peer_is_printed():

@@ -85,12 +85,16 @@ def test_the_floor_is_the_sum_over_the_problems_that_ran(framework: str, tmp_pat
     assert done.returncode == 0, done.stderr[-3000:]
     rows, ran = json.loads(done.stdout.splitlines()[-1])
     assert [row["direction"] for row in rows] == ["inference", "training"]
+    assert [row["updated"] > 0 for row in rows] == [False, framework == "mxnet"]
     found = iter(ran)
     for row in rows:
         assert row["floor"] == pytest.approx(_sum(*next(found)), rel=1e-9)
-        for side in ("regions_floor", *(["frozen_floor"] if row["frozen"] else [])):
+        for side in ("regions", *(side for side in ("frozen", "updated") if row[side])):
             assert any(text.startswith(GRAPH) for text in next(found)[0])
-            assert 0 < row[side] <= row["floor"]  # the values inside of a region do not move
+            if side == "updated":  # the same graphs, and the update
+                assert row["updated_floor"] > row["regions_floor"]
+            else:
+                assert 0 < row[f"{side}_floor"] <= row["floor"]  # the values inside of a region do not move
     assert next(found, None) is None
 
 

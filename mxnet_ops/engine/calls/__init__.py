@@ -20,8 +20,9 @@ except ImportError as error:
         " install clgraft again where MXNet is to be used (pip install .)"
     ) from error
 
-__all__ = ["REORDER", "ffi", "lib"]
+__all__ = ["REORDER", "VERSIONS", "ffi", "lib"]
 
+VERSIONS = ("1.9.1",)  # of MXNet, whose arrays C knows
 # mxnet::NDArray::Chunk::Reorder2Default(), which no function of MXNet's C interface calls without waiting
 REORDER = "_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv"
 
@@ -45,6 +46,7 @@ def _start() -> None:
         "get_context": of_mxnet("MXNDArrayGetContext"),
         "get_shape": of_mxnet("MXNDArrayGetShapeEx"),
         "copy_array": of_mxnet("MXShallowCopyNDArray"),
+        "get_gradient": of_mxnet("MXNDArrayGetGrad"),
         "push": of_mxnet("MXEnginePushSyncND"),
         "reorder": of_mxnet(REORDER) if hasattr(_LIB, REORDER) else 0,
     }

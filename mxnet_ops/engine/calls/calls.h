@@ -127,7 +127,7 @@ typedef struct clg_mx_parameter {
 /* The functions of MXNet and of clgraft's runtime, which this library is not linked to. */
 typedef struct clg_mx_functions {
     void *get_data, *free_array, *last_failure, *plan_run, *plan_start, *last_error;
-    void *get_dtype, *get_storage_type, *get_context, *get_shape, *copy_array, *push;
+    void *get_dtype, *get_storage_type, *get_context, *get_shape, *copy_array, *push, *get_gradient;
     void *reorder; /* of an array's memory, to MXNet's own layout; NULL in an MXNet without oneDNN */
 } clg_mx_functions;
 
@@ -155,6 +155,9 @@ void clg_mx_hold_ends(void);
 int32_t clg_mx_serves(const clg_mx_rule *rule, const clg_mx_parameter *parameter);
 /* Hands MXNet's engine an update of parameters that can be made here; -1 if that fails (MXGetLastError). */
 int32_t clg_mx_push_update(const clg_mx_rule *rule, const clg_mx_parameter *parameters, uint32_t count);
+/* Hands MXNet's engine an operation after which arrays, and with `gradients` theirs too, have MXNet's own layout: what
+ * is queued later finds it so. By their handles; -1 if that fails (MXGetLastError). */
+int32_t clg_mx_push_plain(const uintptr_t *arrays, uint32_t count, int32_t gradients);
 /* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
 int64_t clg_mx_held(void);
 int64_t clg_mx_kept(void);

@@ -15,6 +15,7 @@ void clg_mx_use(const clg_mx_functions *found) {
     mx.get_context = found->get_context;
     mx.get_shape = found->get_shape;
     mx.copy_array = found->copy_array;
+    mx.get_gradient = found->get_gradient;
     mx.push = found->push;
     mx.reorder = found->reorder;
 }

@@ -27,6 +27,7 @@ typedef struct functions {
     int (*get_context)(void *array, int *device_type, int *device_id);
     int (*get_shape)(void *array, int *count, const int **sizes);
     int (*copy_array)(void *array, void **copy);
+    int (*get_gradient)(void *array, void **gradient); /* NULL: it has none */
     int (*push)(void (*run)(void *context, void *with), void *with, void (*release)(void *with), const void *place,
                 void **read, int read_count, void **written, int written_count, const void *property, int priority,
                 const char *name);

@@ -1,7 +1,8 @@
 /* Optimizers: one operation of MXNet's engine updates many parameters, on several threads.
  *
  * MXNet's oneDNN operators leave gradients, and weights after inference, in layouts of their own. Such an array is
- * reordered first, as MXNet does it; the operation may, because it writes everything that it is given. */
+ * reordered first, as MXNet does it; the operation may, because it writes everything that it is given. The same brings
+ * arrays into MXNet's own layout before operators of this package read them (clg_mx_push_plain). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,75 @@ int32_t clg_mx_push_update(const clg_mx_rule *rule, const clg_mx_parameter *para
     }
     if (u) release(u);
     free(arrays);
+    free(variables);
+    return failed ? -1 : 0;
+}
+
+typedef struct plain_arrays {
+    uint32_t count;
+    void *arrays[]; /* handles of our own, one of each variable */
+} plain_arrays;
+
+/* On a thread of MXNet's engine. */
+static void make_plain(void *context, void *given) {
+    (void)context;
+    plain_arrays *p = given;
+    for (uint32_t i = 0; i < p->count; i++) mx.reorder(chunk((uintptr_t)p->arrays[i]));
+}
+
+static void release_plain(void *given) {
+    plain_arrays *p = given;
+    for (uint32_t i = 0; i < p->count; i++) mx.free_array(p->arrays[i]);
+    free(p);
+}
+
+/* Whether an array may be in a layout of oneDNN's. */
+static bool may_be_blocked(uintptr_t array) {
+    facts found;
+    void *handle = (void *)array;
+    return array && !mx.get_storage_type(handle, &found.storage) && found.storage == DENSE &&
+           !mx.get_context(handle, &found.device, &found.device_id) && plain(&found);
+}
+
+/* Fills `found`, with room for two variables for each array, and returns how many; `own` gets the gradients' handles,
+ * which the caller frees. */
+static uint32_t list_blocked(const uintptr_t *arrays, uint32_t count, bool gradients, variable *found, void **own,
+                             uint32_t *own_count) {
+    uint32_t listed = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (may_be_blocked(arrays[i])) found[listed++] = (variable){chunk(arrays[i]), (void *)arrays[i]};
+        void *gradient = NULL;
+        if (!gradients || mx.get_gradient((void *)arrays[i], &gradient) || !gradient) continue;
+        own[(*own_count)++] = gradient;
+        if (may_be_blocked((uintptr_t)gradient)) found[listed++] = (variable){chunk((uintptr_t)gradient), gradient};
+    }
+    return listed;
+}
+
+int32_t clg_mx_push_plain(const uintptr_t *arrays, uint32_t count, int32_t gradients) {
+    if (!count || !mx.reorder) return 0;
+    size_t room = 2 * (size_t)count;
+    variable *variables = malloc(room * sizeof *variables);
+    void **own = malloc(count * sizeof *own);
+    plain_arrays *p = calloc(1, sizeof *p + room * sizeof *p->arrays);
+    int32_t failed = !variables || !own || !p;
+    uint32_t own_count = 0, listed = failed ? 0 : list_blocked(arrays, count, gradients, variables, own, &own_count);
+    if (listed) qsort(variables, listed, sizeof *variables, by_chunk);
+    for (uint32_t i = 0; i < listed && !failed; i++) {
+        if (i && variables[i].chunk == variables[i - 1].chunk) continue;
+        failed = mx.copy_array(variables[i].array, &p->arrays[p->count]);
+        p->count += !failed;
+    }
+    if (!failed && p->count) {
+        const int place[] = {CPU, 0};
+        plain_arrays *pushed = p;
+        p = NULL; /* MXNet's from here on */
+        failed = mx.push(make_plain, pushed, release_plain, place, NULL, 0, pushed->arrays, (int)pushed->count, NULL, 0,
+                         "ocl_plain");
+    }
+    if (p) release_plain(p);
+    for (uint32_t i = 0; i < own_count; i++) mx.free_array(own[i]);
+    free(own);
     free(variables);
     return failed ? -1 : 0;
 }

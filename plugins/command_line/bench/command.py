@@ -21,6 +21,7 @@ from clgraft.plugins.command_line.bench.cases import Case
 from clgraft.plugins.command_line.bench.results import Measurement, Results, command_line
 from clgraft.plugins.plugin import Peer, PluginError
 
+DIRECTIONS = ("inference", "training")
 SETS = ("classic", "depthwise", "norms", "poolings", "elements")
 
 
@@ -49,6 +50,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     bench.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     bench.add_argument("--nets", type=arguments.words, metavar="N,N", help=f"whole nets ({nets})")
+    bench.add_argument(
+        "--directions",
+        type=arguments.words,
+        metavar="D,D",
+        help=f"of nets: {', '.join(DIRECTIONS)} (default: all)",
+    )
     bench.add_argument("--only", default="", metavar="TEXT", help="part of the names of the wanted cases")
     bench.add_argument(
         "--batch",
@@ -75,6 +82,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         type=arguments.new_file,
         metavar="FILE",
         help="keep all figures; with --threads in FILE-N",
+    )
+    bench.add_argument(
+        "--append", action="store_true", help="keep the rows that FILE of --json has: nets may be measured one by one"
     )
     bench.add_argument(
         "--plots",
@@ -117,7 +127,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         runs = [measure(options)]
         if options.json:
-            options.json.write_text(runs[0].to_json())
+            append = options.append and options.json.exists()
+            kept = Results.read(options.json).joined(runs[0]) if append else runs[0]
+            options.json.write_text(kept.to_json())
     print(*threads.lines(runs), sep="\n", end="")
     if options.table:
         options.table.write_text(report.markdown(runs))
@@ -137,7 +149,8 @@ def measure(options: argparse.Namespace, given: Sequence[Case] = (), until: floa
     Parameters
     ----------
     options : argparse.Namespace
-        As `run` has them: ``sets``, ``nets``, ``peers``, ``device``, ``batch``, ``only`` and ``seconds``.
+        As `run` has them: ``sets``, ``nets``, ``directions``, ``peers``, ``device``, ``batch``, ``only`` and
+        ``seconds``.
     given : sequence of Case
         Cases to measure besides those that `options` names.
     until : float
@@ -213,6 +226,7 @@ class _Run:
         until: float,
     ) -> None:
         self.seconds, self.results, self.peaks, self.progress = options.seconds, results, found, progress
+        self.directions = options.directions or ()
         self.environment = registry.environment()
         if options.device:
             self.environment["CLGRAFT_DEVICE"] = options.device
@@ -224,7 +238,7 @@ class _Run:
             return set()
         self.progress.show(f"threads of {peer.name}", self.done)
         choice = peer_process.best(peer.name, self.environment)
-        job = peer_process.job(peer.name, cases, nets, self.seconds, self.peaks)
+        job = peer_process.job(peer.name, cases, nets, self.seconds, self.peaks, self.directions)
         unserved = set()
         for message in peer_process.messages(job, {**self.environment, **choice.environment}):
             if "peer" in message:

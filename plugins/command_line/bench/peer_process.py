@@ -78,15 +78,22 @@ def restarted(peer: str) -> Threads:
 
 
 def job(
-    peer: str, cases: Sequence[Case], nets: Sequence[tuple[str, int]], seconds: float, ceilings: Peaks | None = None
+    peer: str,
+    cases: Sequence[Case],
+    nets: Sequence[tuple[str, int]],
+    seconds: float,
+    ceilings: Peaks | None = None,
+    directions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return a job that measures cases and whole nets, which are pairs of a name and a batch size.
 
-    Without a peer the cases are measured alone. Floors follow from the peaks of the whole run, if they are given.
+    Without a peer the cases are measured alone. Floors follow from the peaks of the whole run, if they are given. Nets
+    are measured in all directions, if none are given.
     """
     written = [(one.set, one.name, one.text, isinstance(one, LoneCase)) for one in cases]
     given = (ceilings.flops, ceilings.bandwidth) if ceilings else ()
-    return {"peer": peer, "cases": written, "nets": list(nets), "seconds": seconds, "ceilings": given}
+    asked = {"directions": list(directions)} if directions else {}
+    return {"peer": peer, "cases": written, "nets": list(nets), "seconds": seconds, "ceilings": given, **asked}
 
 
 def work(
@@ -96,6 +103,7 @@ def work(
     nets: Sequence[tuple[str, int]] = (),
     seconds: float = 1.0,
     ceilings: Sequence[float] = (),
+    directions: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Do a job in the child process and yield messages.
 
@@ -120,7 +128,8 @@ def work(
             yield {**_message(row), **({} if getattr(row, "served", True) else {"unserved": index})}
     for net, batch in nets:
         yield {"doing": f"{net} batch {batch} against {peer}"}
-        for row in importlib.import_module(peers.known()[peer].nets_module).measure([net], [batch], 20 * seconds):
+        module = importlib.import_module(peers.known()[peer].nets_module)
+        for row in module.measure([net], [batch], 20 * seconds, **({"directions": directions} if directions else {})):
             yield _message(row)
     yield {"done": True}
 

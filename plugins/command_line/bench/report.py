@@ -45,6 +45,7 @@ def line(row: Measurement) -> str:
     for name, seconds, floor in (
         ("with regions", row.regions, row.regions_floor),
         ("frozen", row.frozen, row.frozen_floor),
+        ("with its optimizer", row.updated, row.updated_floor),
     ):
         if seconds:
             text += f"  {name} {seconds * 1e3:9.3f} {row.native / seconds:5.2f}x" + _reached(seconds, floor)
@@ -197,7 +198,7 @@ def _nets(runs: Sequence[Results]) -> list[str]:
 
 
 def _net_cells(row: Measurement | None) -> tuple[str, str]:
-    """Return the cells of a whole net: layer by layer, and with regions, also with frozen parameters."""
+    """Return the cells of a whole net: layer by layer, and with regions, with frozen parameters, with its optimizer."""
     if row is None:
         return "-", "-"
     native = f"{row.native * 1e3:.0f} ms" + f" ({row.layout})" * bool(row.layout)
@@ -207,7 +208,10 @@ def _net_cells(row: Measurement | None) -> tuple[str, str]:
         for way, seconds in row.ways.items()
         if way != row.layout
     )
-    sides = (("", row.regions, row.regions_floor), ("frozen ", row.frozen, row.frozen_floor))
+    sides = (
+        *(("", row.regions, row.regions_floor), ("frozen ", row.frozen, row.frozen_floor)),
+        ("with its optimizer ", row.updated, row.updated_floor),
+    )
     found = [
         f"{name}{seconds * 1e3:.0f} ms, {row.native / seconds:.2f}x" + _reached(seconds, floor)
         for name, seconds, floor in sides

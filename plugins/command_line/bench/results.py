@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -48,8 +49,11 @@ class Measurement:
         Median seconds of a whole net with regions; 0 where there are none.
     frozen : float
         The same with frozen parameters.
-    floor, regions_floor, frozen_floor : float
-        Seconds that the measured peaks allow for what clgraft runs in `ours`, `regions` and `frozen`; 0: not known.
+    updated : float
+        Median seconds of a training step with regions and clgraft's optimizer; 0 where it is not another one.
+    floor, regions_floor, frozen_floor, updated_floor : float
+        Seconds that the measured peaks allow for what clgraft runs in `ours`, `regions`, `frozen` and `updated`; 0: not
+        known.
     uncounted : int
         Operators of a whole net that stay with the framework: the floors do not count them.
     """
@@ -75,6 +79,8 @@ class Measurement:
     floor: float = 0.0
     regions_floor: float = 0.0
     frozen_floor: float = 0.0
+    updated: float = 0.0
+    updated_floor: float = 0.0
     uncounted: int = 0
     ways: dict[str, float] = field(default_factory=dict)
 
@@ -84,9 +90,17 @@ class Measurement:
         return self.native / self.ours
 
     @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells a row from the others of a run."""
+        return self.set, self.name, self.direction, self.peer
+
+    @property
     def share(self) -> float:
         """Return the share of the floor that is reached, by the fastest of ours; 0 where it is not known."""
-        sides = ((self.ours, self.floor), (self.regions, self.regions_floor), (self.frozen, self.frozen_floor))
+        sides = (
+            *((self.ours, self.floor), (self.regions, self.regions_floor), (self.frozen, self.frozen_floor)),
+            (self.updated, self.updated_floor),
+        )
         seconds, floor = min(side for side in sides if side[0])
         return floor / seconds
 
@@ -94,6 +108,15 @@ class Measurement:
 def command_line() -> str:
     """Return the command that this process runs."""
     return "clgraft bench " + shlex.join(sys.argv[2:])
+
+
+def joined_commands(first: str, second: str) -> str:
+    """Return the command that measures the nets of two, which are alike but for them."""
+    nets = [re.search(r"(?<=--nets )\S+", command) for command in (first, second)]
+    if nets[0] is None or nets[1] is None:
+        return first
+    every = dict.fromkeys([*nets[0][0].split(","), *nets[1][0].split(",")])
+    return re.sub(r"(?<=--nets )\S+", ",".join(every), re.sub(r" --directions \S+", "", first))
 
 
 @dataclass
@@ -170,6 +193,31 @@ class Results:
     def threads_of(self, peer: str) -> str:
         """Return a peer's threads in words."""
         return str(self.peer_threads.get(peer, "threads not recorded"))
+
+    def joined(self, other: Results) -> Results:
+        """Return one run with the rows of another after it, which take the places of rows that it measured again.
+
+        Shares of the floor are rough where the peaks of both runs differ.
+
+        Raises
+        ------
+        FileError
+            If they were measured on different devices, or with different numbers of cores.
+        """
+        if (self.device, self.threads) != (other.device, other.threads):
+            expected = f"{other.device} on {other.cores}"
+            raise FileError(f"[bench] got results of {self.device} on {self.cores}, expected those of {expected}")
+        again = {row.key for row in other.rows}
+        return dataclasses.replace(
+            self,
+            command=joined_commands(self.command, other.command),
+            peers={**self.peers, **other.peers},
+            modes={**self.modes, **other.modes},
+            peer_threads={**self.peer_threads, **other.peer_threads},
+            rows=[*(row for row in self.rows if row.key not in again), *other.rows],
+            drift=max(self.drift, other.drift, self.peaks.change(other.peaks)),
+            date=other.date,
+        )
 
     def to_json(self) -> str:
         """Return everything as JSON, a line for each row."""

@@ -79,7 +79,7 @@ def measure(options: argparse.Namespace) -> Iterator[Results]:
 def _words(options: argparse.Namespace) -> list[str]:
     """Return the arguments of a run on one number of cores."""
     words = [*options.sets, f"--seconds={options.seconds}"]
-    for name in ("peers", "nets", "batch"):
+    for name in ("peers", "nets", "directions", "batch"):
         given = getattr(options, name)
         if given:
             words.append(f"--{name}={','.join(map(str, given))}")

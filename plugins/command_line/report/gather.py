@@ -102,6 +102,7 @@ def measure(options: argparse.Namespace, until: float) -> Results:
         device=options.device,
         batch=None,
         only="",
+        directions=None,
         seconds=ROW_SECONDS,
     )
     return bench.measure(wanted, problems(), until)
