@@ -11,14 +11,15 @@
 // instead. Each work-group is one work-item.
 //
 // A plane of 16 bits is converted once, into private memory with room around it: a line's vectors at all taps would be
-// converted one by one. With PAIRS, of bfloat16 at stride 1 and with an odd number of columns of taps, two neighbours
-// are the halves of a number of 32 bits: a vector has results of even places, another one those of odd places.
+// converted one by one. Not so of bfloat16, two neighbours of which are the halves of a number of 32 bits, at stride 2
+// (LOAD_PAIR), and at stride 1 with PAIRS, for odd numbers of columns of taps: a vector has results of even places,
+// another one those of odd places.
 
 #include "common/epilogue.cl"
 #ifndef PAIRS
 #define PAIRS 0
 #endif
-#if STORAGE == 16 && !PAIRS
+#if STORAGE == 16 && !PAIRS && !(defined(BRAIN) && SW == 2)
 #define CONVERTED  // a plane, before it is read
 #endif
 #ifdef CONVERTED
