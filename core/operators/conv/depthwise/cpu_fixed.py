@@ -20,6 +20,7 @@ from clgraft.core.problem import ceil_div
 NAME = "depthwise_fixed"
 FILE = "conv/depthwise/cpu_fixed.cl"
 MOST_TAPS, MOST_TAPS_H = 25, 7  # most taps that are unrolled, and most of a column
+MOST_TAPS_OF_PAIRS = 5  # of a column, where numbers are read by twos: their blocks have fewer rows
 LEAST_LANES = 4  # lanes of the shortest vectors
 MOST_VECTORS = 4  # vectors of a row, of the device's lanes
 ROWS = 8  # rows of results that share their loads, at most; half of them with 16 registers
@@ -124,7 +125,8 @@ def plan(
 def in_pairs(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> bool:
     """Return whether neighbours are read as the halves of one number: two vectors then share their conversions."""
     strides = height.stride, width.stride, width.step
-    return problem.dtype == "bfloat16" and strides == (1, 1, 1) and width.taps % 2 == 1
+    taps = height.taps <= MOST_TAPS_OF_PAIRS and width.taps > 1 and width.taps % 2 == 1
+    return problem.dtype == "bfloat16" and strides == (1, 1, 1) and taps
 
 
 def lanes_of_rows(width: int, most: int) -> int:
