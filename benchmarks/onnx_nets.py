@@ -7,7 +7,8 @@ Needs torch, torchvision, onnx, onnxruntime and openvino, or those of --peers. W
 process of its own, and the faster of its default number of threads and all processors. With --cpu-time the figure is
 the processor time of all threads of a run, which other programs on the machine disturb less; ONNX Runtime's threads
 then sleep while they wait. Else the floor of clgraft's run is printed, too, the time that the device's measured peaks
-allow for it, and its share of the time. The nets of the onnx package are those of `clgraft bench --nets`.
+allow for it, and its share of the time. With --precision bfloat16 clgraft and OpenVINO compute products in bfloat16.
+The nets of the onnx package are those of `clgraft bench --nets`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from clgraft.plugins.onnx.bench_runtimes import onnxruntime, openvino
 NETS = ("resnet50", "vgg16", "mobilenet_v2", "efficientnet_b0", "densenet121", "squeezenet1_0")
 PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 SIZE = 224
+HINTS = {"": "f32", "bfloat16": "bf16"}  # a precision in OpenVINO's words
+ALLOWED = {"": 1e-4, "bfloat16": 0.1}  # differences, of the largest result
 
 
 def exported(name: str, folder: Path) -> str:
@@ -53,19 +56,22 @@ def exported(name: str, folder: Path) -> str:
 
 def contenders(path: str, options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Return each side's run of a model, after a first run whose results agree."""
-    session = Session(path)
+    session = Session(path, precision=options.precision or None)
     model, batch = onnx.load(path), options.batch
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch  # OpenVINO plans for fixed sizes
     given = {"x": np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)}
     (peer,) = options.peers
-    runtime = openvino(model) if peer == "openvino" else onnxruntime(model, spinning=not options.cpu_time)
+    if peer == "openvino":
+        runtime = openvino(model, precision=HINTS[options.precision])
+    else:
+        runtime = onnxruntime(model, spinning=not options.cpu_time)
     calls: dict[str, Callable[[], Any]] = {
         "clgraft": lambda: session.run(given)["y"],
         PEERS[peer]: lambda: runtime(given)[0],
     }
     ours, theirs = (np.array(call()) for call in calls.values())
     error = np.abs(ours - theirs).max() / np.abs(theirs).max()
-    assert error < 1e-4, f"{path}: clgraft is {error:.1e} away from {PEERS[peer]}"
+    assert error < ALLOWED[options.precision], f"{path}: clgraft is {error:.1e} away from {PEERS[peer]}"
     return calls
 
 
@@ -92,6 +98,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="the least number of runs of each side")
     parser.add_argument("--cpu-time", action="store_true", help="processor time of all threads instead of time passed")
     parser.add_argument("--peers", type=arguments.words, default=list(PEERS), help=f"of {','.join(PEERS)}")
+    parser.add_argument("--precision", default="", choices=tuple(HINTS)[1:], help="of products (default: float32)")
     parser.add_argument("--json", type=Path, help="keep all figures, of several peers in FILE-PEER")
     parser.add_argument("--folder", type=Path, help="where exported models are kept")
     options = parser.parse_args()
@@ -102,6 +109,8 @@ def main() -> None:
                 more.append(f"--json={options.json.with_name(f'{options.json.stem}-{peer}{options.json.suffix}')}")
             subprocess.run([sys.executable, *sys.argv, *more], check=True)
         return
+    if options.precision and options.peers != ["openvino"]:
+        parser.error("a precision is for clgraft and OpenVINO: add --peers openvino")
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
     (peer,) = options.peers
@@ -143,6 +152,7 @@ def main() -> None:
         if side != "clgraft":
             print(f"{side} / clgraft: geometric mean {geometric_mean(found):.2f}, least {min(found):.2f}")
     version = f"{PEERS[peer]} {importlib.import_module(peer).__version__}"
+    version += f", {options.precision}" * bool(options.precision)
     keep(str(options.json or ""), core.context(options.device), rows, {peer: version}, {peer: threads})
 
 

@@ -253,15 +253,16 @@ def _span(own: Sequence[Cell], run: Run) -> str:
 
 
 def headline(runs: Sequence[Run]) -> list[str]:
-    """Return a table of the ratios of one run, a column for each net."""
-    found = columns(runs[:1])
+    """Return a table of the ratios of each run, a column for each net."""
+    found = columns(runs)
     names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
     rows = []
-    for (_, _, mode), by_name in found.items():
+    for (run, _, mode), by_name in found.items():
         ratios = [by_name[name].ratio if name in by_name else 0.0 for name in names]
         stars = ["*" * by_name[name].disturbed if name in by_name else "" for name in names]
         mean = geometric_mean([ratio for ratio in ratios if ratio])
-        rows.append([words(mode), *(f"{r:.2f}{s}" if r else "-" for r, s in zip(ratios, stars)), f"{mean:.2f}"])
+        label = ", ".join(filter(None, (run.heading, words(mode))))
+        rows.append([label, *(f"{r:.2f}{s}" if r else "-" for r, s in zip(ratios, stars)), f"{mean:.2f}"])
     return table(["", *names, "mean"], rows)
 
 
@@ -323,9 +324,10 @@ def slower(runs: Sequence[Run]) -> list[str]:
 def types(runs: Sequence[Run]) -> list[str]:
     """Return a table of problems in types, which the names of sets end with: in each set the mean ratio, the lowest."""
     found: dict[str, dict[str, list[float]]] = {}
-    for row in (row for run in runs for row in run.results.rows):
+    for own, row in ((run, row) for run in runs for row in run.results.rows):
         name, _, dtype = row.set.rpartition(" ")
-        found.setdefault(dtype, {}).setdefault(name, []).append(row.ratio)
+        heading = ", ".join(filter(None, (name, own.heading)))
+        found.setdefault(dtype, {}).setdefault(heading, []).append(row.ratio)
     names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
     ratios = ([by_name[name] for name in names] for by_name in found.values())
     cells = ([f"{geometric_mean(own):.2f}, {min(own):.2f}" for own in each] for each in ratios)

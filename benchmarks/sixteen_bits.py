@@ -2,13 +2,15 @@
 
 Each problem runs in the three types, in turns in one process. What memory bounds takes half of the bytes in 16 bits;
 its share of the copy speed is that of the bytes of its arguments in float32 and in float16. `--parts products` and
-`--parts memory` choose; words of the command line select problems by parts of their text.
+`--parts memory` choose, words of the command line select problems by parts of their text, and `--from 20 --count 10`
+takes some of these. What a run measures takes the place of the same rows in the file of results, if that is there.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from progress import announced
@@ -17,6 +19,7 @@ from timing import Timing, compare, geometric_mean, keep, row
 from clgraft import core
 from clgraft.core.problem import SMALL
 from clgraft.plugins.command_line.bench import peaks
+from clgraft.plugins.command_line.bench.results import Measurement, Results
 
 TYPES = {"float32": "", "float16": "f16 ", "bfloat16": "bf16 "}
 # `{}` is where a problem's text names a type
@@ -82,6 +85,7 @@ PRODUCTS = (
     "matmul {}n96 m128 k64 c128 transposed_b",
 )
 PARTS = {"memory": MEMORY, "products": PRODUCTS}
+SETS = {"memory": "memory-bound", "products": "products"}  # in files of results
 
 
 def parse() -> argparse.Namespace:
@@ -90,6 +94,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("words", nargs="*", help="parts of texts of problems (default: all)")
     parser.add_argument("--device", help="as CLGRAFT_DEVICE")
     parser.add_argument("--parts", default="memory,products")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the number of the first problem of a part")
+    parser.add_argument("--count", type=int, help="of problems of a part (default: all)")
     parser.add_argument("--seconds", type=float, default=1.5, help="of each problem")
     parser.add_argument("--json", default="", help="file of results")
     return parser.parse_args()
@@ -113,6 +119,7 @@ def main() -> None:
     rows = []
     for part in options.parts.split(","):
         texts = [text for text in PARTS[part] if not options.words or any(word in text for word in options.words)]
+        texts = texts[options.first :][: options.count]
         ratios: dict[str, list[float]] = {name: [] for name in SMALL}
         for text in announced(texts):
             problems = {name: core.parse(text.format(word)) for name, word in TYPES.items()}
@@ -120,14 +127,21 @@ def main() -> None:
             print(line(part, text, problems, found, copy), flush=True)
             for name in SMALL:
                 ratios[name].append(found["float32"].best / found[name].best)
-                rows.append(
-                    row(part, str(problems[name]), name, "float32", found["float32"].median, found[name].median)
-                )
+                direction = getattr(problems[name], "direction", "forward")
+                times = found["float32"].median, found[name].median
+                rows.append(row(f"{SETS[part]} {name}", str(problems[name]), direction, "float32", *times))
         for name, values in ratios.items():
             if values:
                 mean = geometric_mean(values)
                 print(f"{part}, float32 / {name}: geometric mean {mean:.2f}, worst {min(values):.2f}")
-    keep(options.json, context, rows, {"float32": "clgraft in float32"})
+    keep(options.json, context, joined(options.json, rows), {"float32": "clgraft in float32"})
+
+
+def joined(path: str, rows: list[Measurement]) -> list[Measurement]:
+    """Return the rows of a file of results, if there is one, with those of this run."""
+    found = {(old.set, old.name): old for old in Results.read(Path(path)).rows} if path and Path(path).exists() else {}
+    found.update({(new.set, new.name): new for new in rows})
+    return list(found.values())
 
 
 def line(part: str, text: str, problems: dict[str, core.Problem], found: dict[str, Timing], copy: float) -> str:

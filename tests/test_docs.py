@@ -45,6 +45,12 @@ def test_the_worked_example_names_what_is_there():
     assert not missing
 
 
+def test_every_page_of_operators_says_what_types_of_16_bits_do():
+    pages = sorted((ROOT / "docs" / "operators").glob("*.md"))
+    types = {page.name: set(re.findall(r"\bb?float16\b", page.read_text(encoding="utf-8"))) for page in pages}
+    assert len(pages) > 10 and [name for name, found in types.items() if found != {"float16", "bfloat16"}] == []
+
+
 def test_every_environment_variable_is_documented():
     used = set()
     for folder in ("core", "mxnet_ops", "caffe_layers", "plugins"):

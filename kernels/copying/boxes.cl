@@ -36,18 +36,33 @@ typedef struct {
     const long x0 = box.x0, x1 = box.x1, x2 = box.x2, x3 = box.x3, x4 = box.x4, x5 = box.x5; \
     const long y0 = box.y0, y1 = box.y1, y2 = box.y2, y3 = box.y3, y4 = box.y4, y5 = box.y5;
 
-// Where the row of this number begins.
-#define FIND_ROW(row)                                                                  \
-    ulong rest = row;                                                                  \
-    const ulong at4 = rest % size4;                                                    \
-    rest /= size4;                                                                     \
-    const ulong at3 = rest % size3;                                                    \
-    rest /= size3;                                                                     \
-    const ulong at2 = rest % size2;                                                    \
-    rest /= size2;                                                                     \
-    const ulong at1 = rest % size1, at0 = rest / size1;                                \
-    const ulong from = x_begin + at0 * x0 + at1 * x1 + at2 * x2 + at3 * x3 + at4 * x4; \
-    const ulong to = y_begin + at0 * y0 + at1 * y1 + at2 * y2 + at3 * y3 + at4 * y4;
+// Where the row of this number begins; NEXT_ROW goes on to the one after it without the divisions.
+#define FIND_ROW(row)                                                            \
+    ulong rest = row;                                                            \
+    ulong at4 = rest % size4;                                                    \
+    rest /= size4;                                                               \
+    ulong at3 = rest % size3;                                                    \
+    rest /= size3;                                                               \
+    ulong at2 = rest % size2;                                                    \
+    rest /= size2;                                                               \
+    ulong at1 = rest % size1, at0 = rest / size1;                                \
+    ulong from = x_begin + at0 * x0 + at1 * x1 + at2 * x2 + at3 * x3 + at4 * x4; \
+    ulong to = y_begin + at0 * y0 + at1 * y1 + at2 * y2 + at3 * y3 + at4 * y4;
+#define CARRY(a, outer)                    \
+    if (at##a == size##a) {                \
+        at##a = 0;                         \
+        at##outer++;                       \
+        from += x##outer - size##a * x##a; \
+        to += y##outer - size##a * y##a;   \
+    }
+#define NEXT_ROW \
+    at4++;       \
+    from += x4;  \
+    to += y4;    \
+    CARRY(4, 3)  \
+    CARRY(3, 2)  \
+    CARRY(2, 1)  \
+    CARRY(1, 0)
 
 #if FILL
 #define OPEN_SOURCE
@@ -105,21 +120,26 @@ typedef realv movedv;
 #define EACH_ROW                                                                                       \
     const ulong item = get_global_id(0), piece = item % pieces, first = item / pieces * rows_per_item; \
     const ulong begin = length * piece / pieces, end = length * (piece + 1) / pieces;                  \
+    FIND_ROW(first)                                                                                    \
     for (ulong row = first; row < min(first + rows_per_item, rows); row++)
 
 SINGLE void copy_rows(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
     OPEN_BOX
     OPEN_MOVED
     EACH_ROW {
-        FIND_ROW(row)
         ulong i = begin;
         if (accumulate) {
             for (; i + VL <= end; i += VL) VSTORE(ys, to + i, VREAD(from + i) + VLOAD(ys, to + i));
             for (; i < end; i++) WRITE(from + i, to + i)
         } else {
             for (; i + VL <= end; i += VL) VMOVE(from + i, to + i)
+            if (i < end && end - begin >= VL) {  // the last vector overlaps the one in front of it
+                i = end;
+                VMOVE(from + end - VL, to + end - VL)
+            }
             for (; i < end; i++) MOVE(from + i, to + i)
         }
+        NEXT_ROW
     }
 }
 
@@ -127,12 +147,12 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
     OPEN_BOX
     OPEN_MOVED
     EACH_ROW {
-        FIND_ROW(row)
         if (accumulate) {
             for (ulong i = begin; i < end; i++) WRITE(from + i * x5, to + i * y5)
         } else {
             for (ulong i = begin; i < end; i++) MOVE(from + i * x5, to + i * y5)
         }
+        NEXT_ROW
     }
 }
 
@@ -152,7 +172,6 @@ SINGLE void copy_doubled(SOURCE TENSOR(y), const int accumulate, const SteppedBo
     OPEN_BOX
     OPEN_MOVED
     EACH_ROW {
-        FIND_ROW(row)
         if (accumulate || end - begin < VL) {
             for (ulong i = begin; i < end; i++)
                 for (int e = 0; e < 2; e++) WRITE(from + i, to + 2 * i + e)
@@ -161,6 +180,7 @@ SINGLE void copy_doubled(SOURCE TENSOR(y), const int accumulate, const SteppedBo
             // the last vector overlaps the one in front of it
             if ((end - begin) % VL) VMOVE_TWICE(from + end - VL, to + 2 * (end - VL))
         }
+        NEXT_ROW
     }
 }
 

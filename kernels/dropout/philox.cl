@@ -39,21 +39,41 @@ typedef stored result_type;
 #define OUTPUT TENSOR_OF(result_type, y), const int accumulate,
 
 // WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster
-//                is the compiler's matter.
+//                is the compiler's matter. Lanes of vectors are multiplied in turns, even and odd ones: that is how
+//                processors multiply words of 64 bits by their lower halves.
 #if WIDE_PRODUCTS
-#define PRODUCT(high, low, a, b, type, wide)                    \
-    const wide product_##high = CAT(convert_, wide)(a) * b##ul; \
-    const type high = CAT(convert_, type)(product_##high >> 32), low = CAT(convert_, type)(product_##high);
+#define PRODUCT(high, low, a, b, type)               \
+    const ulong product_##high = (ulong)(a) * b##ul; \
+    const uint high = (uint)(product_##high >> 32), low = (uint)product_##high;
+#define PRODUCTS(high, low, a, b, type)                                                 \
+    const PAIRS pairs_##high = AS_PAIRS(a);                                             \
+    const PAIRS even_##high = (pairs_##high & LOWER) * b##ul;                           \
+    const PAIRS odd_##high = (pairs_##high >> 32) * b##ul;                              \
+    const type high = AS_WORDS((even_##high >> 32) | (odd_##high & ~LOWER)),            \
+               low = AS_WORDS((even_##high & LOWER) | odd_##high << 32);
 #else
-#define PRODUCT(high, low, a, b, type, wide) const type high = mul_hi(a, (type)b##u), low = a * b##u;
+#define PRODUCT(high, low, a, b, type) const type high = mul_hi(a, (type)b##u), low = a * b##u;
+#define PRODUCTS(high, low, a, b, type) PRODUCT(high, low, a, b, type)
 #endif
+#define LOWER 0xfffffffful
+#if defined(VL) && VL == 2
+#define PAIRS ulong
+#elif defined(VL) && VL == 4
+#define PAIRS ulong2
+#elif defined(VL) && VL == 8
+#define PAIRS ulong4
+#else
+#define PAIRS ulong8
+#endif
+#define AS_PAIRS CAT(as_, PAIRS)
+#define AS_WORDS CAT(as_uint, VL)
 
 // Ten rounds for as many counters as the type has lanes.
-#define DEFINE_PHILOX(name, type, wide)                                   \
+#define DEFINE_PHILOX(name, type, MULTIPLY)                               \
     void name(type *c0, type *c1, type *c2, type *c3, uint k0, uint k1) { \
         for (int round = 0; round < 10; round++) {                        \
-            PRODUCT(high0, low0, *c0, 0xD2511F53, type, wide)             \
-            PRODUCT(high1, low1, *c2, 0xCD9E8D57, type, wide)             \
+            MULTIPLY(high0, low0, *c0, 0xD2511F53, type)                  \
+            MULTIPLY(high1, low1, *c2, 0xCD9E8D57, type)                  \
             *c0 = high1 ^ *c1 ^ k0;                                       \
             *c1 = low1;                                                   \
             *c2 = high0 ^ *c3 ^ k1;                                       \
@@ -62,7 +82,7 @@ typedef stored result_type;
             k1 += 0xBB67AE85u;                                            \
         }                                                                 \
     }
-DEFINE_PHILOX(philox, uint, ulong)
+DEFINE_PHILOX(philox, uint, PRODUCT)
 
 // The 4 elements of one counter.
 void apply_counter(
@@ -106,7 +126,7 @@ void apply_counter(
 #ifdef VL
 #define WORD CAT(uint, VL)
 typedef WORD wordv;
-DEFINE_PHILOX(philox_vector, WORD, CAT(ulong, VL))
+DEFINE_PHILOX(philox_vector, WORD, PRODUCTS)
 
 #if MODE == 3
 #define VLOAD_RESULT(p, i) CAT(vload, VL)(0, (p) + (i))

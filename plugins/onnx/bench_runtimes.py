@@ -39,16 +39,17 @@ def onnxruntime(model: onnx.ModelProto, threads: int = 0, spinning: bool = True)
     return lambda given: session.run(None, dict(given))
 
 
-def openvino(model: onnx.ModelProto, threads: int = 0) -> Run:
-    """Return a function that runs a model of fixed sizes in OpenVINO, in float32.
+def openvino(model: onnx.ModelProto, threads: int = 0, precision: str = "f32") -> Run:
+    """Return a function that runs a model of fixed sizes in OpenVINO.
 
-    The arrays that it returns are overwritten by the next run. `threads` is as of `onnxruntime`.
+    The arrays that it returns are overwritten by the next run. `threads` is as of `onnxruntime`, `precision` is a word
+    of OpenVINO's: `f32` or `bf16`.
     """
     import openvino as package
 
     runtime = package.Core()
     settings = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": _threads(threads),
         "NUM_STREAMS": 1,
     }

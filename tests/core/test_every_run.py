@@ -7,21 +7,23 @@ holds from earlier runs; every output can be added to, and be computed alone.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from itertools import cycle
+from zlib import crc32
 
 import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.problem import SMALL, in_numpy
+from clgraft.core.problem import SMALL, in_numpy, kinds
 from tests.core.every_run import SETS, Check, expect_all_of, in_directions, nelements, problems, run, served_by
 from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.problem_sets import problem_lines
 
 LARGEST = 300_000  # elements of all arguments
 POISON = "conv backward_filter n2 ic128 ih32 iw32 oc128 kh3 kw3 ph1 pw1"
+CASTS = ("cast", "casts")  # their texts name both types
 KINDS_WITH_KERNELS_FOR_GPUS = ("conv", "dense", "batchnorm")
 KINDS_OF_GENERATED_KERNELS = (
     *("batchnorm", "cast", "casts", "crossentropy", "cumulative", "dropout", "gather", "gridsample", "interpolate"),
@@ -65,12 +67,14 @@ def in_type(problem: core.Problem, dtype: str) -> core.Problem:
 
 
 def small_cases(kinds: Sequence[str] = (), largest: float = LARGEST) -> Iterator[pytest.param]:
-    """Yield those of float32 in the types of 16 bits in turns."""
-    dtypes = cycle(filter(in_numpy, SMALL))
+    """Yield those of float32 in the types of 16 bits, in turns in each direction of each kind."""
+    dtypes, counts = list(filter(in_numpy, SMALL)), Counter[tuple[str, str]]()
     for case in cases(kinds, largest):
         (problem,) = case.values
-        if problem.dtype == "float32" and problem.kind not in ("cast", "casts"):
-            dtype = next(dtypes)
+        if problem.dtype == "float32" and problem.kind not in CASTS:
+            way = problem.kind, getattr(problem, "direction", "")
+            dtype = dtypes[counts[way] % len(dtypes)]
+            counts[way] += 1
             yield pytest.param(in_type(problem, dtype), id=f"{case.id}-{dtype}")
 
 
@@ -100,6 +104,14 @@ def test_matches_float64(problem: core.Problem, poison: Callable[[], None]) -> N
     check = Check(problem)
     for algorithm in served_by(problem, False if core.context().device.is_cpu else None):
         expect_all_of(core.context().plan(problem, algorithm), poison, check)
+
+
+def test_both_types_of_16_bits_run_in_every_direction():
+    ran = {(p.kind, getattr(p, "direction", ""), p.dtype) for case in (*cases(), *small_cases()) for p in case.values}
+    own = {name: kind for name, kind in kinds().items() if kind.__module__.startswith("clgraft.")}
+    ways = ((name, way) for name, kind in own.items() for way in kind.directions or ("",))
+    wanted = {(*way, dtype) for way in ways for dtype in filter(in_numpy, SMALL) if way[0] not in CASTS}
+    assert sorted(wanted - ran) == []
 
 
 @pytest.mark.parametrize("problem", small_cases())
@@ -132,6 +144,13 @@ def test_plans_for_other_machines(problem: core.Problem, machine: str, poison: C
     """Run here, where vectors are wider and cores fewer, or as work-items of a GPU."""
     expect_possible(problem)
     with planning_for(machine) as context:
+        expect_all_of(context.plan(problem), poison)
+
+
+@pytest.mark.parametrize("problem", list(small_cases(KINDS_OF_GENERATED_KERNELS, 40_000))[::4])
+def test_types_of_16_bits_planned_for_other_machines(problem: core.Problem, poison: Callable[[], None]) -> None:
+    """As the test above: some problems, each for one of these machines."""
+    with planning_for(MACHINES[1 + crc32(str(problem).encode()) % 2]) as context:
         expect_all_of(context.plan(problem), poison)
 
 

@@ -11,10 +11,18 @@
 // instead. Each work-group is one work-item.
 //
 // A plane of 16 bits is converted once, into private memory with room around it: a line's vectors at all taps would be
-// converted one by one.
+// converted one by one. Not so of bfloat16, two neighbours of which are the halves of a number of 32 bits, at stride 2
+// (LOAD_PAIR), and at stride 1 with PAIRS, for odd numbers of columns of taps: a vector has results of even places,
+// another one those of odd places.
 
 #include "common/epilogue.cl"
-#if STORAGE == 16
+#ifndef PAIRS
+#define PAIRS 0
+#endif
+#if STORAGE == 16 && !PAIRS && !(defined(BRAIN) && SW == 2)
+#define CONVERTED  // a plane, before it is read
+#endif
+#ifdef CONVERTED
 #define LINE_VLOAD(p, i) CAT(vload, VL)(0, (p) + (i))
 #define OF_LINE const real
 #endif
@@ -29,8 +37,13 @@
 #define PLACED __attribute__((noinline))
 #endif
 #define WEIGHT(t) (FLIP ? TAPS - 1 - (t) : (t))
-#define NV ((OW + VL - 1) / VL)
-#define LAST_V (OW > VL ? OW - VL : 0)  // where the last vector of a row begins
+#if PAIRS
+#define WIDE (2 * VL)  // results side by side
+#else
+#define WIDE VL
+#endif
+#define NV ((OW + WIDE - 1) / WIDE)
+#define LAST_V (OW > WIDE ? OW - WIDE : 0)  // where the last vector of a row begins
 // Adds the products of line r of a block, vector j, to the rows that it meets.
 #define ADD_TO_ROWS(r, j, value)                                                                       \
     _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k * SH >= 0 && (r) - k * SH < KH) sum[k] = \
@@ -53,12 +66,12 @@
     ADD_LINE(14) ADD_LINE(15) ADD_LINE(16) ADD_LINE(17) ADD_LINE(18) ADD_LINE(19) ADD_LINE(20)
 // clang-format on
 
-// One row of a vector's results with all checks, where loads of vectors would leave the tensor.
+// Results of a row, `apart` from each other, with all checks, where loads of vectors would leave the tensor.
 __attribute__((noinline)) realv sum_row(global const stored *plane, global const stored *filter, const int u,
-                                        const int v, const real start) {
+                                        const int v, const int apart, const real start) {
     real row[VL];
     for (int l = 0; l < VL; l++) {
-        const int h = u * SH + BH, column = (v + l) * SW + BW;
+        const int h = u * SH + BH, column = (v + l * apart) * SW + BW;
         row[l] = start;
         for (int i = 0; i < KH; i++) {
             if (h + i < 0 || h + i >= IH) continue;
@@ -72,17 +85,19 @@ __attribute__((noinline)) realv sum_row(global const stored *plane, global const
 }
 
 // Stores or adds the elements of a row that is shorter than a vector one by one.
-void put_elements(global stored *to, const realv value, const int accumulate) {
-    real row[VL];
-    CAT(vstore, VL)(value, 0, row);
-    for (int v = 0; v < min(OW, VL); v++) STORE(to, v, accumulate ? LOAD(to, v) + row[v] : row[v]);
+void put_row(global stored *to, const real *row, const int accumulate) {
+    for (int v = 0; v < min(OW, WIDE); v++) STORE(to, v, accumulate ? LOAD(to, v) + row[v] : row[v]);
 }
 
-#if STORAGE == 16
+#ifdef CONVERTED
 // Elements around a plane that vectors may meet: from the line of the first tap on, up to that of the last one.
 #define MAGNITUDE(n) ((n) < 0 ? -(n) : (n))
 #define ROOM (MAGNITUDE(BH) * IW + MAGNITUDE(BW) + (LINES + KH) * IW + (KW - 1) * DW + 2 * SW * VL)
 #define IS_LOADABLE(low, high) true
+// Two planes where they are small: what is stored now is read in other steps than it was stored in, for which a
+// processor waits. The first lines of a large plane have arrived when its last ones are stored, and two would not stay
+// in the L1 cache.
+#define PLANES_KEPT (IH * IW > 1536 ? 1 : 2)
 
 void convert_plane(real *to, global const stored *plane) {
     int i = 0;
@@ -98,6 +113,98 @@ void convert_plane(real *to, global const stored *plane) {
 #define IS_LOADABLE(low, high) (before + (low) >= 0 && (high) <= after)
 #endif
 
+#if PAIRS
+typedef CAT(uint, VL) wordv;
+#define AS_WORDS CAT(as_uint, VL)
+#define AS_REALS CAT(as_float, VL)
+#define UPPER 0xffff0000u
+#define PLACES(p) (2 * LANES + (p))  // of the lanes of the even places, or of the odd ones
+
+// The nearest numbers of 16 bits, in the upper halves.
+wordv rounded(const realv value) {
+    const wordv bits = AS_WORDS(value);
+    const wordv nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u;
+    return (bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest;
+}
+
+maskv places_inside(const int column) {
+    const intv at = PLACES(column);
+    return TO_MASK((at >= 0) & (at < IW));
+}
+#define ADD_PAIRS(r)                                                                                               \
+    if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) {                                               \
+        global const stored *line = from + (r) * IW;                                                               \
+        realv x[KW + 1];                                                                                           \
+        _Pragma("unroll") for (int j = 0; j <= KW; j += 2) {                                                       \
+            const wordv both = CAT(vload, VL)(0, (global const uint *)(line + j));                                 \
+            x[j] = MASKED(AS_REALS(both << 16), masks[j]);                                                         \
+            x[j + 1] = MASKED(AS_REALS(both & UPPER), masks[j + 1]);                                               \
+        }                                                                                                          \
+        _Pragma("unroll") for (int j = 0; j < KW; j++) {                                                           \
+            _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k >= 0 && (r) - k < KH) {                      \
+                even[k] = fma(x[j], (realv)(weights[((r) - k) * KW + j]), even[k]);                                \
+                odd[k] = fma(x[j + 1], (realv)(weights[((r) - k) * KW + j]), odd[k]);                              \
+            }                                                                                                      \
+        }                                                                                                          \
+    }
+// clang-format off
+#define ADD_LINES_OF_PAIRS \
+    ADD_PAIRS(0) ADD_PAIRS(1) ADD_PAIRS(2) ADD_PAIRS(3) ADD_PAIRS(4) ADD_PAIRS(5) ADD_PAIRS(6) \
+    ADD_PAIRS(7) ADD_PAIRS(8) ADD_PAIRS(9) ADD_PAIRS(10) ADD_PAIRS(11) ADD_PAIRS(12) ADD_PAIRS(13)
+// clang-format on
+
+// As the other one.
+PLACED void sum_block(global const stored *plane, global const stored *lines, const long before, const long after,
+                      global const stored *filter, const real *weights, global stored *to, const int u0,
+                      const int again, const bool middle, const long room, const real start, const int accumulate,
+                      const int channel TAKE_EPILOGUE) {
+    const int h = u0 + BH;
+#pragma unroll
+    for (int n = 0; n < NV; n++) {
+        const int v = min(n * WIDE, LAST_V), column = v + BW, low = max(h, 0) * IW + column;
+        const int high = (min(h + LINES, IH) - 1) * IW + column + KW - 1 + WIDE;
+        global const stored *from = lines + (h * IW + column);
+        realv even[R], odd[R];
+        maskv masks[KW + 1];
+#pragma unroll
+        for (int j = 0; j <= KW; j++) masks[j] = places_inside(column + j) | TO_MASK(PLACES(v) >= OW);
+        if (before + low >= 0 && high <= after) {
+#pragma unroll
+            for (int k = 0; k < R; k++) even[k] = odd[k] = start;
+            ADD_LINES_OF_PAIRS
+        } else {
+#pragma unroll
+            for (int k = 0; k < R; k++) {
+                even[k] = sum_row(plane, filter, u0 + k, v, 2, start);
+                odd[k] = sum_row(plane, filter, u0 + k, v + 1, 2, start);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            const int at = (u0 + k) * OW + v;
+            even[k] = EPILOGUE_VECTOR(even[k], channel, 0);
+            odd[k] = EPILOGUE_VECTOR(odd[k], channel, 0);
+            if (accumulate && k < again) continue;
+            if (OW < WIDE && at + WIDE > room) {
+                real both[2][VL], row[WIDE];
+                CAT(vstore, VL)(even[k], 0, both[0]);
+                CAT(vstore, VL)(odd[k], 0, both[1]);
+                for (int l = 0; l < WIDE; l++) row[l] = both[l % 2][l / 2];
+                put_row(to + at, row, accumulate);
+                continue;
+            }
+            global uint *words = (global uint *)(to + at);
+            if (accumulate) {
+                const wordv old = CAT(vload, VL)(0, words);
+#define MINE(p) TO_MASK((PLACES(p) >= n * WIDE - v) & (PLACES(p) + v < OW))
+                even[k] = AS_REALS(old << 16) + MASKED(even[k], MINE(0));
+                odd[k] = AS_REALS(old & UPPER) + MASKED(odd[k], MINE(1));
+            }
+            CAT(vstore, VL)((rounded(even[k]) >> 16) | (rounded(odd[k]) & UPPER), 0, words);
+        }
+    }
+}
+#else
 // R rows from row u0 on, of which `again` have been stored before; `middle`: no tap lies above or below the plane. The
 // tensor has `before` elements before the plane and `after` from its begin on; the work-item's results end `room`
 // elements after the begin of this plane's. `lines`: the plane, or what it was converted to.
@@ -122,7 +229,7 @@ PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long bef
             ADD_LINES
         } else {
 #pragma unroll
-            for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k, v, start);
+            for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k, v, 1, start);
         }
 #pragma unroll
         for (int k = 0; k < R; k++) {
@@ -130,7 +237,9 @@ PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long bef
             sum[k] = EPILOGUE_VECTOR(sum[k], channel, 0);
             if (accumulate && k < again) continue;
             if (OW < VL && at + VL > room) {
-                put_elements(to + at, sum[k], accumulate);
+                real row[VL];
+                CAT(vstore, VL)(sum[k], 0, row);
+                put_row(to + at, row, accumulate);
             } else {
                 const maskv mine = TO_MASK((LANES >= n * VL - v) & (LANES + v < OW));
                 if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], mine);
@@ -139,6 +248,8 @@ PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long bef
         }
     }
 }
+
+#endif
 
 #define SUM_BLOCK(u0, again, middle)                                                                                  \
     sum_block(from, lines, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), start, \
@@ -152,17 +263,17 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
     const long first = get_global_id(0) * (long)item_planes, last = min(first + item_planes, targets);
     int channel = first % channels, left = shared - (int)(first % shared);
     long plane = first / shared * (IH * IW);
-#if STORAGE == 16
-    // two planes: what is stored now is read in other steps than it was stored in, for which a processor waits
-    real kept[2][IH * IW + 2 * ROOM];
-    for (int i = 0; i < IH * IW + 2 * ROOM; i++) kept[0][i] = kept[1][i] = 0;
+#ifdef CONVERTED
+    real kept[PLANES_KEPT][IH * IW + 2 * ROOM];
+    for (int i = 0; i < IH * IW + 2 * ROOM; i++) kept[0][i] = kept[PLANES_KEPT - 1][i] = 0;
     int now = 0;
-    if (first < last) convert_plane(kept[0] + ROOM, OPEN(x) + plane);
+    if (PLANES_KEPT > 1 && first < last) convert_plane(kept[0] + ROOM, OPEN(x) + plane);
 #endif
     for (long t = first; t < last; t++) {
         global const stored *from = OPEN(x) + plane, *filter = OPEN(w) + (long)channel * TAPS;
-#if STORAGE == 16
-        if (left == 1 && t + 1 < last) convert_plane(kept[now ^ 1] + ROOM, from + IH * IW);
+#ifdef CONVERTED
+        if (PLANES_KEPT == 1 && (t == first || left == shared)) convert_plane(kept[0] + ROOM, from);
+        if (PLANES_KEPT > 1 && left == 1 && t + 1 < last) convert_plane(kept[now ^ 1] + ROOM, from + IH * IW);
         const real *lines = kept[now] + ROOM;
 #else
         global const stored *lines = from;
@@ -178,8 +289,8 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
         if (--left == 0) {
             left = shared;
             plane += IH * IW;
-#if STORAGE == 16
-            now ^= 1;
+#ifdef CONVERTED
+            now ^= PLANES_KEPT - 1;
 #endif
         }
         if (++channel == channels) channel = 0;

@@ -20,6 +20,7 @@ from clgraft.core.problem import ceil_div
 NAME = "depthwise_fixed"
 FILE = "conv/depthwise/cpu_fixed.cl"
 MOST_TAPS, MOST_TAPS_H = 25, 7  # most taps that are unrolled, and most of a column
+MOST_TAPS_OF_PAIRS = 5  # of a column, where numbers are read by twos: their blocks have fewer rows
 LEAST_LANES = 4  # lanes of the shortest vectors
 MOST_VECTORS = 4  # vectors of a row, of the device's lanes
 ROWS = 8  # rows of results that share their loads, at most; half of them with 16 registers
@@ -82,7 +83,11 @@ def plan(
     plane_bytes = (height.source * width.source + height.size * width.size) * size
     if plane_bytes > MOST_BYTES:
         raise Declined(f"serves planes that stay in the L1 cache, got {plane_bytes} bytes of source and target")
-    chosen = {"lanes": lanes_of_rows(width.size, most), "rows": ROWS if has_32_registers(planner.device) else ROWS // 2}
+    pairs = width.size > most and in_pairs(problem, height, width)  # narrower ones fill vectors better one by one
+    at_once = ROWS if has_32_registers(planner.device) else ROWS // 2
+    chosen = {"lanes": lanes_of_rows(width.size, most), "rows": at_once}
+    if pairs:
+        chosen = {"lanes": lanes_of_rows(ceil_div(width.size, 2), most), "rows": at_once // 2}
     chosen.update({name: int(value) for name, value in (settings or {}).items()})
     lanes, rows = chosen.pop("lanes"), chosen.pop("rows")
     if chosen or lanes not in (LEAST_LANES, most // 2, most) or not 1 <= rows <= ROWS:
@@ -96,6 +101,7 @@ def plan(
             "FLIP": int(not forward),
         },
         **{"SH": height.stride, "SW": width.stride, "DW": width.step, "BH": height.begin, "BW": width.begin},
+        **({"PAIRS": 1} if pairs else {}),
         **{"IH": height.source, "IW": width.source, "OH": height.size, "OW": width.size},
         **epilogue_defines(epilogue),
     }
@@ -114,6 +120,13 @@ def plan(
         (target,),
     )
     return Launches((launch,))
+
+
+def in_pairs(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> bool:
+    """Return whether neighbours are read as the halves of one number: two vectors then share their conversions."""
+    strides = height.stride, width.stride, width.step
+    taps = height.taps <= MOST_TAPS_OF_PAIRS and width.taps > 1 and width.taps % 2 == 1
+    return problem.dtype == "bfloat16" and strides == (1, 1, 1) and taps
 
 
 def lanes_of_rows(width: int, most: int) -> int:

@@ -46,6 +46,7 @@ RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
+MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # In cycles of a compute unit; only ratios count
@@ -240,7 +241,8 @@ def choose(product: Product, candidates: list[Tile], units: int) -> Choice:
         count = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         for parts in splits(product.steps, count, units, tile.busy):
             sums = parts * product.rows * product.columns * product.groups * 4
-            if (parts > 1 and sums > SPLIT_BYTES) or count * parts > LARGEST:
+            too_many = sums > SPLIT_BYTES or max(product.rows, product.groups) > MOST_ROWS
+            if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
             time = cycles(product, tile, parts, units)
             if best is None or time < best[0]:
@@ -544,6 +546,8 @@ class _Builder:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
         choice = self.choose(product)
         split = choice.parts > 1 or kept < wide
+        if split and max(product.rows, product.groups) > MOST_ROWS:
+            raise Declined(f"adds the sums of at most {MOST_ROWS} rows")
         dense = {
             "DENSE": int(all(a.size == a.target and (a.target_stride, a.target_begin) == (1, 0) for a in grid.axes))
         }
