@@ -28,6 +28,7 @@ PROBLEMS = {
     "stride-beyond": "conv n2 ic1 ih19 iw37 oc44 kh2 kw3 sh5 sw6",
     "dilate-rows": "conv n2 ic3 ih21 iw18 oc64 kh5 kw3 ph4 dh2",
     "one-column": "conv n5 ic3 ih23 iw1 oc64 kh3 kw1 ph1",
+    "many-channels": "conv n2 ic37 ih23 iw31 oc56 kh3 kw3 sh2 sw2 ph1 pw1 b1",
     "f16": "conv f16 n2 ic3 ih19 iw22 oc64 kh5 kw5 sh2 sw2 ph2 pw2 b1",
     "bf16": "conv bf16 n2 ic3 ih19 iw22 oc64 kh5 kw5 sh2 sw2 ph2 pw2 b1",
     "f64": "conv f64 n2 ic3 ih19 iw22 oc64 kh5 kw5 sh2 sw2 ph2 pw2 b1",
@@ -57,7 +58,7 @@ def test_plans_for_other_machines(change: dict[str, int]) -> None:
 
 
 def test_channels_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_channels_cpu, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(few_channels_cpu, "CHUNK_BYTES", 1)  # a channel each
     context = Context.on(None)
     check(context, problem_of("7x7-s2", "forward"), NAME)
     check(context, problem_of("three-tiles", "forward"), NAME, accumulate=True)
@@ -76,6 +77,8 @@ def test_touches_nothing_beside_its_arrays(name: str, direction: str, at_end: bo
     [
         ("conv backward_data n2 ic3 ih20 iw20 oc64 kh3 kw3", "has no backward_data"),
         ("conv n2 ic5 ih20 iw20 oc64 kh3 kw3", "up to 4 channels"),
+        ("conv n2 ic5 ih20 iw20 oc65 kh3 kw3 sh2 sw2", "up to 64 outputs"),
+        ("conv n2 ic1024 ih14 iw14 oc64 kh3 kw3 sh2 sw2 ph1 pw1", "rows leave too many empty"),
         ("conv g2 n2 ic4 ih20 iw20 oc64 kh3 kw3", "no groups"),
         ("conv n2 ic3 id5 ih20 iw20 oc64 kd3 kh3 kw3", "one or two spatial axes"),
         ("conv n2 ic3 ih20 iw20 oc64 kh1 kw1 sh2 sw2", "several taps"),

@@ -30,6 +30,8 @@ NAME = "few_channels_cpu"
 FILE = "conv/few_channels_cpu.cl"
 COSTS = costs("few_channels")
 MOST_CHANNELS = 4
+MOST_OUTPUTS = 64  # forward, with more channels: more outputs make up for the time to fill a panel
+MOST_ROWS = 1.15  # rows of register tiles for each pixel
 MOST_TAPS = 16  # of a row of the kernel: they are unrolled
 MOST_EMPTY = 0.25  # share of a tile's lanes that has no outputs
 PARTS = (48, 192)  # pixels whose sums are stored together: of which few are in the first cache, and with several chunks
@@ -126,8 +128,9 @@ def _expect_served(problem: ConvProblem) -> None:
         raise Declined(f"has no {problem.direction}")
     if problem.groups != 1 or problem.ndim > 2:
         raise Declined("serves one or two spatial axes, no groups")
-    if problem.in_channels > MOST_CHANNELS:
-        raise Declined(f"is for up to {MOST_CHANNELS} channels, got {problem.in_channels}")
+    strided = problem.stride[-1] > 1 and (problem.direction != "forward" or problem.out_channels <= MOST_OUTPUTS)
+    if problem.in_channels > MOST_CHANNELS and not strided:
+        raise Declined(f"is for up to {MOST_CHANNELS} channels, or a stride and up to {MOST_OUTPUTS} outputs forward")
     if prod(problem.kernel) == 1 or problem.kernel[-1] > MOST_TAPS:
         raise Declined(f"serves rows of up to {MOST_TAPS} taps, and several taps")
     if problem.dilate[-1] != 1 or min(problem.pad_begin) < 0:
@@ -153,6 +156,7 @@ def _choose_lines(grid: Grid, problem: ConvProblem, planner: Planner, tile: Regi
     part = PARTS[0 if chunk == problem.in_channels else 1]
     most = min(LINE_BYTES, planner.device.local_memory - sum(_scratch(tile, part, size)) - 4 * 128)
     best: Lines | None = None
+    share = 0.0  # rows of tiles for each pixel
     for rows in sorted({ceil_div(height.size, n) for n in range(1, height.size + 1)}):
         lines = problem.in_channels * ((rows - 1) * height.stride + (height.taps - 1) * height.step + 1)
         if lines * pitch * size > most:
@@ -168,8 +172,11 @@ def _choose_lines(grid: Grid, problem: ConvProblem, planner: Planner, tile: Regi
         cost = turns(grid.batch * ceil_div(height.size, rows), units) * item
         if best is None or cost < best.cost:
             best = Lines(rows, min(part, pixels), chunk, pitch, lines * pitch * size, cost)
+            share = multiplied / pixels
     if best is None:
         raise Declined(f"the lines of a row of pixels do not fit {most} bytes of local memory")
+    if share > MOST_ROWS:
+        raise Declined(f"tiles of {tile.rows} rows leave too many empty")
     return best
 
 
