@@ -78,7 +78,8 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), C
                               volatile global int *tickets, local real *lines, local int *places, local real *sums,
                               local real *ends EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int pixels = grid.size_h * grid.size_w, source = grid.source_h * grid.source_w;
+    const int pixels = grid.size_h * grid.size_w;
+    const long source = (long)grid.source_h * grid.source_w;
     const int row_taps = grid.taps_h * KW, reach = (grid.taps_h - 1) * grid.step_h + 1;
     const int plane_size = ((block_rows - 1) * grid.stride_h + reach) * pitch;  // of a channel's lines
     const int blocks = (grid.size_h + block_rows - 1) / block_rows;

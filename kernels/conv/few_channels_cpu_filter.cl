@@ -22,7 +22,8 @@ kernel void conv_few_channels_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_O
                                      const int outputs, const Grid grid, const int block_rows, const int pitch,
                                      const int split_blocks, const int item_channels, volatile global int *tickets,
                                      local real *lines, local real *gradient) {
-    const int pixels = grid.size_h * grid.size_w, source = grid.source_h * grid.source_w;
+    const int pixels = grid.size_h * grid.size_w;
+    const long source = (long)grid.source_h * grid.source_w;
     const int reach = (grid.taps_h - 1) * grid.step_h + 1, depth = channels * grid.taps_h * KW;
     const int plane_size = ((block_rows - 1) * grid.stride_h + reach) * pitch;  // of a channel's lines
     const int gradient_size = (block_rows * grid.size_w + VL) * COLS;           // of a tile
