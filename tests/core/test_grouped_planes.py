@@ -22,10 +22,13 @@ from tests.problem_sets import problem_lines
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made for CPU devices")
 
 NAME = "grouped_planes"
-DIRECTIONS = ("forward", "backward_data")
+DIRECTIONS = ("forward", "backward_data", "backward_filter")
 LINES = {name: text for name, text in problem_lines("grouped").items()}
 FEW = ["groups-of-4", "four-to-three", "one-to-many", "rows-of-4-vectors", "stride-2", "asymmetric-pad", "batch-prime"]
-NOT_SERVED = {(name, "backward_data") for name in LINES if "stride" in name}  # the gradient of a stride
+NOT_SERVED = {
+    *((name, "backward_data") for name in LINES if "stride" in name),  # the gradient of a stride
+    *((name, "backward_filter") for name in ("one-to-many", "groups-of-32")),  # single channels, large sums
+}
 
 
 def cases(names=LINES) -> list[tuple[str, str]]:
@@ -65,7 +68,8 @@ def test_a_batch_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("conv backward_filter g2 n1 ic4 ih5 iw5 oc4 kh3 kw3", "backward_filter"),
+        ("conv backward_filter g4 n1 ic4 ih9 iw9 oc4 kh3 kw3", "backward_filter of groups of several channels"),
+        ("conv backward_filter g2 n1 ic64 ih9 iw9 oc64 kh5 kw5", "bytes of planes and sums"),
         ("conv backward_bias g2 n1 ic4 ih5 iw5 oc4 kh3 kw3", "backward_bias"),
         ("conv g2 n1 ic4 id5 ih5 iw5 oc4 kd3 kh3 kw3", "one or two spatial axes"),
         ("conv n1 ic4 ih9 iw9 oc4 kh3 kw3", "got 1 of 4 and 4"),
@@ -106,7 +110,7 @@ def test_little_local_memory() -> None:
 @st.composite
 def problems(draw: st.DrawFn) -> core.ConvProblem:
     direction = draw(st.sampled_from(DIRECTIONS))
-    stride = draw(st.integers(1, 2)) if direction == "forward" else 1
+    stride = draw(st.integers(1, 2)) if direction != "backward_data" else 1
     begin = (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
     end = (draw(st.integers(0, 3)), draw(st.integers(0, 3)))
     groups = draw(st.integers(2, 4))
@@ -139,7 +143,7 @@ def test_random_shapes(problem: core.ConvProblem, accumulate: bool) -> None:
     check(core.context(), problem, NAME, accumulate=accumulate)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("direction", DIRECTIONS[:2])
 def test_what_is_not_finite_stays_in_its_group(direction: str) -> None:
     problem = core.parse("conv g2 n2 ic6 ih9 iw13 oc4 kh3 kw3 ph1 pw1").with_direction(direction)
     arrays = random_arrays(problem)
@@ -153,6 +157,18 @@ def test_what_is_not_finite_stays_in_its_group(direction: str) -> None:
     half = result.shape[1] // 2
     broken = np.zeros(result.shape, bool)
     broken[0, :half, 3:6, 2:5] = broken[1, half:, :2, 11:] = True
+    assert np.array_equal(~np.isfinite(result), broken)
+
+
+def test_what_is_not_finite_stays_at_its_taps() -> None:
+    problem = core.parse("conv backward_filter g2 n2 ic6 ih9 iw20 oc4 kh3 kw3 ph1 pw1")
+    arrays = random_arrays(problem)
+    arrays["x"][0, 0, 4, 3] = np.nan
+    arrays["x"][1, 3, 0, 19] = np.inf  # the last one of the first row, which two rows and columns of taps meet
+    result = np.zeros((4, 3, 3, 3), np.float32)
+    core.context().plan(problem, algorithm=NAME).run(x=arrays["x"], dy=arrays["dy"], dw=result)
+    broken = np.zeros(result.shape, bool)
+    broken[:2, 0] = broken[2:, 0, :2, 1:] = True
     assert np.array_equal(~np.isfinite(result), broken)
 
 

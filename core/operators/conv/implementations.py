@@ -1,7 +1,7 @@
 """Registers the implementations, in order of preference."""
 
 from clgraft.core.operators.channels_last import transposes
-from clgraft.core.operators.conv import bias, direct, few_channels_gpu
+from clgraft.core.operators.conv import bias, direct, few_channels_cpu, few_channels_gpu
 from clgraft.core.operators.conv.channels_last import bias_gpu, dense, filters, pixels
 from clgraft.core.operators.conv.channels_last import depthwise as channels
 from clgraft.core.operators.conv.channels_last import depthwise_gpu as channels_gpu
@@ -37,6 +37,7 @@ register(
         depthwise_gpu,
         cpu_pairs,
         winograd,
+        few_channels_cpu,
         cpu_gemm,
         gpu_halves.WGMMA,
         gpu_halves.MMA,

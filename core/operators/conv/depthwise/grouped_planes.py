@@ -1,15 +1,23 @@
-"""Convolution in groups of few channels on CPU devices: small planes, rows of half a vector to two, zeros between."""
+"""Convolution in groups of few channels on CPU devices: small planes, rows of half a vector to eight, zeros between."""
 
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, GROUP_SCRATCH
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of_groups, grid_argument, planes_per_item
+from clgraft.core.operators.conv.depthwise.axes import (
+    PlaneAxis,
+    axes_of_groups,
+    grid_argument,
+    planes_per_item,
+    splits_of_images,
+)
+from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "grouped_planes"
@@ -19,6 +27,8 @@ LONGEST = 8  # most vectors of a row
 MOST_CHANNELS = 32  # most channels of a group; more of them are faster as a product of matrices
 VECTORS = 4  # vectors of a plane that are summed together
 OUTPUTS = 4  # planes that are summed together
+FILTER_SUMS = (24, 9)  # registers for sums of gradients of filters, of 32 and of 16
+FILTER_BYTES = 320 * 1024  # most bytes of planes and sums of gradients of filters: beyond, a product is faster
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -27,17 +37,17 @@ def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
 
 
 def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> Launches:
-    """Plan one launch."""
+    """Plan one launch; a filter's gradient has a second one if the images are split."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
     height, width = axes_of_groups(problem)
-    if problem.direction == "backward_filter":
-        raise Declined("has no backward_filter")
-    forward = problem.direction == "forward"
+    forward, gradient = (problem.direction == direction for direction in ("forward", "backward_filter"))
+    if gradient and problem.depthwise:
+        raise Declined("serves backward_filter of groups of several channels")
     sums, outputs = (channels // problem.groups for channels in (problem.in_channels, problem.out_channels))
     if max(sums, outputs) > MOST_CHANNELS or (problem.groups == 1 and sums > 1):
         raise Declined(f"serves groups of up to {MOST_CHANNELS} channels, got {problem.groups} of {sums} and {outputs}")
-    if not forward:
+    if problem.direction == "backward_data":
         if (height.stride, width.stride) != (1, 1):
             raise Declined("serves backward_data at stride 1")
         height, width = (a.turned for a in (height, width))
@@ -49,7 +59,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     if min(height.pad, width.pad) < 0:
         raise Declined("serves no negative padding")
     size, lanes = arithmetic_bytes(problem.dtype), vector_lanes(planner.device, problem.dtype)
-    pitch = _pitch(width, lanes)
+    pitch = max(_pitch(width, lanes), lanes if gradient else 0)
     longest = (1 if height.taps * width.taps > MOST_OF_LONG else 2) if sums * outputs == 1 else LONGEST
     if pitch > longest * lanes:
         raise Declined(
@@ -57,16 +67,16 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         )
     if height.size * width.size < lanes:
         raise Declined(f"serves planes of at least {lanes} results, a vector")
+    if gradient:
+        return _plan_filter(problem, planner, height, width, pitch)
     wide = has_32_registers(planner.device)
     together = min(OUTPUTS, 1 << (outputs - 1).bit_length())
     vectors = 2 * VECTORS if wide and pitch > lanes and together == 1 else VECTORS
     if not wide and together > 2:
         vectors //= 2
     blocks = ceil_div(height.size * pitch, lanes * vectors)
-    above, before = ceil_div(height.pad, height.stride), ceil_div(width.pad, width.stride)
-    lead = (above + 1) * pitch
-    after = ceil_div(height.reach + height.stride, height.stride) + 2  # lines that taps of the last results reach
-    phase_size = lead + (max(blocks * vectors * lanes // pitch, ceil_div(height.source, height.stride)) + after) * pitch
+    in_scratch, defines = _in_scratch(height, width, pitch, blocks, blocks * vectors * lanes // pitch)
+    phase_size = in_scratch["phase_size"]
     scratch = 2 * sums * height.stride * width.stride * phase_size * size
     weights = outputs * sums * height.taps * width.taps * size
     if scratch + weights > planner.device.local_memory - 1024:
@@ -75,16 +85,8 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     group_bytes = (sums * height.source * width.source + outputs * height.size * width.size) * size
     all_groups = problem.batch * problem.groups
     item_groups = planes_per_item(all_groups, 1, group_bytes, planner)
-    defines: dict[str, int | str] = {
-        **{"VL": lanes, "P": pitch, "R": vectors, "O": together, "KH": height.taps, "KW": width.taps},
-        **{"S": sums, "OUTPUTS": outputs, "SH": height.stride, "SW": width.stride, "DH": height.step, "DW": width.step},
-        **{**GRID.defines(), **GROUP_SCRATCH.defines()},
-        **{"BH": above * height.stride - height.pad, "BW": before * width.stride - width.pad},
-    }
+    defines.update({"VL": lanes, "R": vectors, "O": together, "S": sums, "OUTPUTS": outputs})
     defines.update(epilogue_defines(epilogue))
-    in_scratch = GROUP_SCRATCH.pack(
-        {"first_tap": -above * pitch - before, "lead": lead, "blocks": blocks, "phase_size": phase_size}
-    )
     launch = Launch(
         planner.kernel("conv/depthwise/grouped_planes.cl", "grouped_planes", defines, problem.dtype, MAD_ENABLE),
         (ceil_div(all_groups, item_groups),),
@@ -92,13 +94,65 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target)),
-            *(*ints(problem.groups, not forward), grid_argument(problem.batch, height, width), in_scratch),
-            *(*ints(item_groups), Local(scratch), Local(weights)),
+            *(*ints(problem.groups, not forward), grid_argument(problem.batch, height, width)),
+            *(GROUP_SCRATCH.pack(in_scratch), *ints(item_groups), Local(scratch), Local(weights)),
             *epilogue_arguments(epilogue, problem.dtype),
         ),
         (target,),
     )
     return Launches((launch,))
+
+
+def _in_scratch(
+    height: PlaneAxis, width: PlaneAxis, pitch: int, blocks: int, rows: int
+) -> tuple[dict[str, int], dict[str, int | str]]:
+    """Return the fields of the kernels' GroupScratch for results of so many rows, and the macros of planes."""
+    above, before = ceil_div(height.pad, height.stride), ceil_div(width.pad, width.stride)
+    lead = (above + 1) * pitch
+    after = ceil_div(height.reach + height.stride, height.stride) + 2  # lines that taps of the last results reach
+    phase_size = lead + (max(rows, ceil_div(height.source, height.stride)) + after) * pitch
+    fields = {"first_tap": -above * pitch - before, "lead": lead, "blocks": blocks, "phase_size": phase_size}
+    return fields, {
+        **{"P": pitch, "KH": height.taps, "KW": width.taps},
+        **{"SH": height.stride, "SW": width.stride, "DH": height.step, "DW": width.step},
+        **{"BH": above * height.stride - height.pad, "BW": before * width.stride - width.pad},
+        **{**GRID.defines(), **GROUP_SCRATCH.defines()},
+    }
+
+
+def _plan_filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, pitch: int) -> Launches:
+    groups, size, lanes = problem.groups, arithmetic_bytes(problem.dtype), vector_lanes(planner.device, problem.dtype)
+    sums, outputs = problem.in_channels // groups, problem.out_channels // groups
+    in_scratch, defines = _in_scratch(height, width, pitch, 0, height.size)
+    filters = sums * outputs * height.taps * width.taps
+    scratch = sums * height.stride * width.stride * in_scratch["phase_size"] * size
+    local_bytes = scratch, outputs * height.size * pitch * size, filters * lanes * size
+    room = min(planner.device.local_memory - 1024, FILTER_BYTES)
+    if sum(local_bytes) > room:
+        raise Declined(f"{sum(local_bytes)} bytes of planes and sums do not fit {room} bytes of local memory")
+    most = FILTER_SUMS[0 if has_32_registers(planner.device) else 1] // width.taps
+    together = 1
+    while 2 * together <= most and together < outputs:
+        together *= 2
+    defines.update({"VL": lanes, "O": together, "S": sums, "OUTPUTS": outputs})
+    splits, split_images, item_groups = splits_of_images(problem.batch, groups, planner)
+    layout, count = WorkspaceLayout(), groups * filters
+    partial = layout.take(splits * count * size if splits > 1 else 0, size)
+    file = "conv/depthwise/grouped_planes_filter.cl"
+    products = Launch(
+        planner.kernel(file, "grouped_planes_filter", defines, problem.dtype, MAD_ENABLE),
+        (splits, ceil_div(groups, item_groups)),
+        (1, 1),
+        (
+            *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
+            *(*ints(groups), grid_argument(problem.batch, height, width), GROUP_SCRATCH.pack(in_scratch)),
+            *(*ints(split_images, item_groups), *map(Local, local_bytes)),
+        ),
+        ("dw",),
+    )
+    if splits == 1:
+        return Launches((products,), layout.nbytes)
+    return Launches((products, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
 
 
 def _pitch(width: PlaneAxis, lanes: int) -> int:

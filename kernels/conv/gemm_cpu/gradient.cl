@@ -1,0 +1,61 @@
+// The gradient of a convolution's results as its backward filter on CPU devices reads it: [pixel][COLS outputs].
+
+#include "common/register_tile.cl"
+
+// to[pixel / NUMBERS][lane] = dy[lane][pixel] for count pixels of one image and VL lanes, of which the first `lanes`
+// exist. The first pixel is pixel `begin` of the block. Less than VL operands more are written; `left` elements may be
+// read from dy on.
+#if PAIRED
+#define PANEL_OPERAND(p) OPERAND_AT(p, 0)
+
+void transpose_pixels(local operand *to, const int begin, global const stored *dy, const long row_size, const long left,
+                      const int lanes, const int count) {
+    local ushort *pixels = (local ushort *)to;
+    for (int at = 0; at < count;) {
+        const int pixel = begin + at;
+        if (pixel % 2 == 0 && (lanes - 1) * row_size + at + 2 * VL <= left) {
+            operandv a[VL], b[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                __builtin_prefetch(dy + (VL + i) * row_size + at);  // for the next lanes
+                a[i] = OPERANDS_AT(dy + min(i, lanes - 1) * row_size + at, 0);
+            }
+            TRANSPOSE(a, b, VL)
+#pragma unroll
+            for (int i = 0; i < VL; i++) STORE_OPERANDS(to + (pixel / 2 + i) * COLS, a[i]);
+            at += 2 * VL;
+            continue;
+        }
+        for (int i = 0; i < VL; i++)
+            pixels[(pixel / 2 * COLS + i) * 2 + pixel % 2] = i < lanes ? dy[i * row_size + at] : 0;
+        at++;
+    }
+}
+
+// Sets the second pixel of the last pair to zero where the number of pixels is odd.
+void end_pixels(local operand *to, const int count) {
+    for (int i = 0; count % 2 && i < VL; i++) to[count / 2 * COLS + i] &= 0xffffu;
+}
+#else
+#define PANEL_OPERAND(p) (*(p))
+
+void transpose_pixels(local operand *block, const int begin, global const stored *dy, const long row_size,
+                      const long left, const int lanes, const int count) {
+    local real *to = block + begin * COLS;
+    int at = 0;
+    for (; at < count && (lanes - 1) * row_size + at + VL <= left; at += VL) {
+        realv a[VL], b[VL];
+#pragma unroll
+        for (int i = 0; i < VL; i++) {
+            __builtin_prefetch(dy + (VL + i) * row_size + at);  // for the next lanes
+            a[i] = VLOAD(dy, min(i, lanes - 1) * row_size + at);
+        }
+        TRANSPOSE(a, b, VL)
+#pragma unroll
+        for (int i = 0; i < VL; i++) STORE_REALS(to + (at + i) * COLS, a[i]);
+    }
+    for (; at < count; at++) {
+        for (int i = 0; i < VL; i++) to[at * COLS + i] = i < lanes ? LOAD(dy, i * row_size + at) : 0;
+    }
+}
+#endif
