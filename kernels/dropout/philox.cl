@@ -45,11 +45,11 @@ typedef stored result_type;
 #define PRODUCT(high, low, a, b, type)               \
     const ulong product_##high = (ulong)(a) * b##ul; \
     const uint high = (uint)(product_##high >> 32), low = (uint)product_##high;
-#define PRODUCTS(high, low, a, b, type)                                                 \
-    const PAIRS pairs_##high = AS_PAIRS(a);                                             \
-    const PAIRS even_##high = (pairs_##high & LOWER) * b##ul;                           \
-    const PAIRS odd_##high = (pairs_##high >> 32) * b##ul;                              \
-    const type high = AS_WORDS((even_##high >> 32) | (odd_##high & ~LOWER)),            \
+#define PRODUCTS(high, low, a, b, type)                                      \
+    const PAIRS pairs_##high = AS_PAIRS(a);                                  \
+    const PAIRS even_##high = (pairs_##high & LOWER) * b##ul;                \
+    const PAIRS odd_##high = (pairs_##high >> 32) * b##ul;                   \
+    const type high = AS_WORDS((even_##high >> 32) | (odd_##high & ~LOWER)), \
                low = AS_WORDS((even_##high & LOWER) | odd_##high << 32);
 #else
 #define PRODUCT(high, low, a, b, type) const type high = mul_hi(a, (type)b##u), low = a * b##u;

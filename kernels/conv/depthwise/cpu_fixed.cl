@@ -131,21 +131,21 @@ maskv places_inside(const int column) {
     const intv at = PLACES(column);
     return TO_MASK((at >= 0) & (at < IW));
 }
-#define ADD_PAIRS(r)                                                                                               \
-    if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) {                                               \
-        global const stored *line = from + (r) * IW;                                                               \
-        realv x[KW + 1];                                                                                           \
-        _Pragma("unroll") for (int j = 0; j <= KW; j += 2) {                                                       \
-            const wordv both = CAT(vload, VL)(0, (global const uint *)(line + j));                                 \
-            x[j] = MASKED(AS_REALS(both << 16), masks[j]);                                                         \
-            x[j + 1] = MASKED(AS_REALS(both & UPPER), masks[j + 1]);                                               \
-        }                                                                                                          \
-        _Pragma("unroll") for (int j = 0; j < KW; j++) {                                                           \
-            _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k >= 0 && (r) - k < KH) {                      \
-                even[k] = fma(x[j], (realv)(weights[((r) - k) * KW + j]), even[k]);                                \
-                odd[k] = fma(x[j + 1], (realv)(weights[((r) - k) * KW + j]), odd[k]);                              \
-            }                                                                                                      \
-        }                                                                                                          \
+#define ADD_PAIRS(r)                                                                          \
+    if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) {                          \
+        global const stored *line = from + (r) * IW;                                          \
+        realv x[KW + 1];                                                                      \
+        _Pragma("unroll") for (int j = 0; j <= KW; j += 2) {                                  \
+            const wordv both = CAT(vload, VL)(0, (global const uint *)(line + j));            \
+            x[j] = MASKED(AS_REALS(both << 16), masks[j]);                                    \
+            x[j + 1] = MASKED(AS_REALS(both & UPPER), masks[j + 1]);                          \
+        }                                                                                     \
+        _Pragma("unroll") for (int j = 0; j < KW; j++) {                                      \
+            _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k >= 0 && (r) - k < KH) { \
+                even[k] = fma(x[j], (realv)(weights[((r) - k) * KW + j]), even[k]);           \
+                odd[k] = fma(x[j + 1], (realv)(weights[((r) - k) * KW + j]), odd[k]);         \
+            }                                                                                 \
+        }                                                                                     \
     }
 // clang-format off
 #define ADD_LINES_OF_PAIRS \
