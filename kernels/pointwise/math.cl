@@ -5,18 +5,31 @@
 #define ERFC(x) erfc_lanes(x)
 #define EXPM1(x) expm1_lanes(x)
 #define LOG1P(x) log1p_lanes(x)
+#define TANH(x) tanh_lanes(x)
 #define VALUES(x) ((realv)(x))
 
-// Taylor's series next to 0, where exp(x) - 1 loses digits.
+// 2^n (q + 1) - 1, where n is x / ln(2) rounded and q is exp - 1 of the rest, by a polynomial of Moshier's (Cephes,
+// 1987).
 static realv expm1_lanes(realv x) {
-    realv p = fma(x, VALUES(1.0f / 362880.0f), VALUES(1.0f / 40320.0f));
-    p = fma(x, p, VALUES(1.0f / 5040.0f));
-    p = fma(x, p, VALUES(1.0f / 720.0f));
-    p = fma(x, p, VALUES(1.0f / 120.0f));
-    p = fma(x, p, VALUES(1.0f / 24.0f));
-    p = fma(x, p, VALUES(1.0f / 6.0f));
-    p = fma(x, p, VALUES(0.5f));
-    return select(exp(x) - 1.0f, fma(x * x, p, x), fabs(x) < 0.5f);
+    realv z = select(x, VALUES(89.0f), x > 89.0f);
+    z = select(z, VALUES(-30.0f), z < -30.0f);
+    // the sum's last bits are n as a whole number
+    const realv sum = fma(z, VALUES(1.44269504f), VALUES(12582912.0f)), n = sum - 12582912.0f;
+    const realv rest = fma(n, VALUES(2.12194440e-4f), fma(n, VALUES(-0.693359375f), z));
+    realv p = fma(rest, VALUES(1.9875691500e-4f), VALUES(1.3981999507e-3f));
+    p = fma(rest, p, VALUES(8.3334519073e-3f));
+    p = fma(rest, p, VALUES(4.1665795894e-2f));
+    p = fma(rest, p, VALUES(1.6666665459e-1f));
+    p = fma(rest, p, VALUES(0.5f));
+    const realv q = fma(rest * rest, p, rest);
+    const realv half_of = CAT(as_float, VL)((CAT(as_int, VL)(sum) + 126) << 23);  // 2^(n - 1): 2^128 is no float
+    return 2.0f * fma(half_of, q, half_of - 0.5f);
+}
+
+// As exp(-2 x) - 1 keeps its digits next to 0, so does this quotient.
+static realv tanh_lanes(realv x) {
+    const realv q = expm1_lanes(-2.0f * fabs(x));
+    return copysign(q / (q + 2.0f), x);
 }
 
 // 2 artanh(x / (2 + x)) as its series next to 0, where log(1 + x) loses digits.
@@ -75,4 +88,5 @@ static realv erf_lanes(realv x) {
 #define ERFC(x) erfc(x)
 #define EXPM1(x) expm1(x)
 #define LOG1P(x) log1p(x)
+#define TANH(x) tanh(x)
 #endif

@@ -40,7 +40,7 @@ _THREE = "clamp fma mad mix smoothstep"
 FUNCTIONS = {name: count for count, names in enumerate((_ONE, _TWO, _THREE), 1) for name in names.split()}
 ALIASES = {"abs": "fabs", "max": "fmax", "min": "fmin"}
 FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
-ALIASES.update({name: name.upper() for name in ("erf", "erfc", "expm1", "log1p")})  # kernels/pointwise/math.cl
+ALIASES.update({name: name.upper() for name in ("erf", "erfc", "expm1", "log1p", "tanh")})  # kernels/pointwise/math.cl
 TESTS = ("isnan", "isinf", "isfinite", "signbit")
 
 # what compilers of OpenCL take: longer ones crash some of them

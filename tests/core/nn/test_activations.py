@@ -482,3 +482,20 @@ def test_adapters_hold_no_formula(name: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
             assert not FORMULA.search(node.value), f"{name}:{node.lineno}: {node.value}"
+
+
+def test_exponentials_are_good_to_five_ulp_near_zero_and_at_the_ends():
+    random = np.random.default_rng(0)
+    x = (random.uniform(1, 2, 1 << 16) * 2.0 ** random.uniform(-30, 7, 1 << 16)).astype(np.float32)
+    x[::2] *= -1
+    x[:12] = 0, -0.0, np.inf, -np.inf, np.nan, 88.7228, 88.8, -17.5, -31, 3e38, -3e38, 0.34657
+    y0, y1 = np.full((2, x.size), np.nan, np.float32)
+    core.context().plan(core.parse(f"pointwise x0[{x.size}] : y0 = tanh(x0); y1 = expm1(x0)")).run(x0=x, y0=y0, y1=y1)
+    for found, function in ((y0, np.tanh), (y1, np.expm1)):
+        with np.errstate(over="ignore"):
+            expected = function(x.astype(np.float64))
+            rounded = expected.astype(np.float32)
+        finite = np.isfinite(rounded)
+        assert np.array_equal(found[~finite], rounded[~finite], equal_nan=True)
+        assert (np.abs(found[finite] - expected[finite]) <= 5 * np.spacing(np.abs(rounded[finite]))).all()
+    assert np.signbit(y0[1])
