@@ -16,6 +16,11 @@
 
 #define TAPS (KH * KW)
 #define WEIGHT(o, s, tap) weights[((o) * S + (s)) * TAPS + (tap)]
+#if OUTPUTS * S == 1
+#define EACH_WEIGHT _Pragma("unroll")
+#else
+#define EACH_WEIGHT _Pragma("unroll 1")  // thousands of loads would take the compiler seconds
+#endif
 #if P < VL
 #define C P
 #else
@@ -124,9 +129,9 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
         }
         const int group = t % groups;
         global const stored *from = OPEN(w) + (long)group * OUTPUTS * S * TAPS;
-#pragma unroll
+        EACH_WEIGHT
         for (int o = 0; o < OUTPUTS; o++)
-#pragma unroll
+            EACH_WEIGHT
             for (int s = 0; s < S; s++) {
                 global const stored *filter = from + (flip ? s * OUTPUTS + o : o * S + s) * TAPS;
 #pragma unroll
