@@ -1,16 +1,21 @@
 """Times training steps of models of MXNet's zoo: Gluon's trainer, clgraft's, and the core's trainer without MXNet.
 
     python benchmarks/mxnet_trainer.py resnet50_v1 resnet18_v1 --batch 32 --device gpu --precision float16 --module
+    python benchmarks/mxnet_trainer.py mobilenetv2_1.0 vgg16 --batch 2 --size 64 --device pocl --staged
 
 All run the same net in regions with SGD and momentum: `gluon.Trainer` with ``ocl_sgd``; `clgraft.mxnet_ops.Trainer`,
 with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update; with
 `--module` also a `Module` with ``ocl_sgd``, and one that `clgraft.mxnet_ops.resident` was called for. Times are medians
 of the wall clock and of the processors, with what a step sends to the device and brings back.
+
+With `--staged` PoCL is treated as a device with memory of its own. Its threads compute kernels and nothing else, so the
+processors' other time is what a step costs the host of a GPU: Python, MXNet, and the copies that a bus would make.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import statistics
 import tempfile
@@ -23,6 +28,7 @@ from progress import announced
 
 SETTINGS = {"learning_rate": 1e-3, "momentum": 0.9}
 WARM = 3  # steps before those that are timed
+workers: set[str] = set()  # threads that compute kernels, with `--staged`
 
 
 def parse() -> argparse.Namespace:
@@ -35,6 +41,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--precision", choices=("float16", "bfloat16"), help="time clgraft's trainer with it too")
     parser.add_argument("--module", action="store_true", help="time modules too")
+    parser.add_argument("--staged", action="store_true", help="treat PoCL as a device with memory of its own")
     return parser.parse_args()
 
 
@@ -111,6 +118,33 @@ def core_step(net: Any, options: argparse.Namespace) -> Callable:
     return lambda: trainer.step({"data": images, "label": labels})
 
 
+def stage() -> None:
+    """Treat a processor as a device with memory of its own, and tell its driver's threads from others."""
+    from clgraft import core
+    from clgraft.core.session.context import Context
+
+    before = set(thread_seconds())
+    own = core.context()
+    workers.update(set(thread_seconds()) - before)
+    device = dataclasses.replace(own.device, host_access="staged")
+    made = Context(own.cl_context, own.cl_device, own.queue, device=device)
+    core.context = lambda *arguments: made
+
+
+def thread_seconds() -> dict[str, float]:
+    """Return the processor seconds of each thread of this process."""
+    found = {}
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/schedstat") as file:
+            found[thread] = int(file.read().split()[0]) / 1e9
+    return found
+
+
+def kernel_seconds() -> float:
+    """Return the processor seconds of the threads that compute kernels, where they are known."""
+    return sum(seconds for thread, seconds in thread_seconds().items() if thread in workers)
+
+
 def show(what: str, step: Callable, runs: int) -> None:
     """Time a step and print a line."""
     from clgraft import core
@@ -121,14 +155,17 @@ def show(what: str, step: Callable, runs: int) -> None:
     times = []
     before = context.counters()
     for _ in range(runs):
-        began, busy = time.perf_counter(), time.process_time()
+        computing, began, busy = kernel_seconds(), time.perf_counter(), time.process_time()
         step()
         context.finish()
-        times.append((time.perf_counter() - began, time.process_time() - busy))
+        spent = time.process_time() - busy
+        times.append((time.perf_counter() - began, spent, spent - (kernel_seconds() - computing)))
     after = context.counters()
-    wall, processors = (1e3 * statistics.median(column) for column in zip(*times))
+    wall, processors, host = (1e3 * statistics.median(column) for column in zip(*times))
     down, up = ((after[key] - before[key]) / runs / 1e6 for key in ("bytes_to_device", "bytes_to_host"))
-    print(f"{what:40} {wall:8.2f} ms  processors {processors:8.2f} ms  {down:.1f} MB down, {up:.1f} MB up", flush=True)
+    without = f", without kernels {host:.2f} ms" if workers else ""
+    moved = f"{down:.1f} MB down, {up:.1f} MB up"
+    print(f"{what:40} {wall:8.2f} ms  processors {processors:8.2f} ms{without}  {moved}", flush=True)
 
 
 def main() -> None:
@@ -139,6 +176,8 @@ def main() -> None:
     import clgraft.mxnet_ops  # noqa: F401
     from clgraft import core
 
+    if options.staged:
+        stage()
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} steps")
     for name in announced(options.nets):
         kinds = [("gluon", None), *[("clgraft", options.precision)] * bool(options.precision), ("clgraft", None)]

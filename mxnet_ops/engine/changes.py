@@ -60,11 +60,12 @@ def _marks(arrays: Iterable[Any]) -> frozenset[Mark]:
         if isinstance(array, mx.nd.NDArray):
             found.add(("object", id(array)))
             if array.stype == "default" and array.size:
-                found.add(("memory", _address(array)))
+                found.add(("memory", address_of(array)))
     return frozenset(found)
 
 
-def _address(array: mx.nd.NDArray) -> int:
+def address_of(array: mx.nd.NDArray) -> int:
+    """Return where the memory of an array is on the host."""
     found = ctypes.c_void_p()
     # the memory of an array whose elements are on the device does not depend on these
     handle = getattr(array, "handle_alone", None) or array.handle

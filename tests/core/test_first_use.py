@@ -112,6 +112,18 @@ def test_winograds_programs_serve_all_widths_and_epilogues(context):
     assert {name: len(keys) for name, keys in found.items()} == {**one, "winograd_result": 2}
 
 
+def test_parts_of_filters_are_added_by_one_program(context):
+    """For all tiles of registers; nothing is built."""
+    text = "conv backward_filter n1 ic16 ih28 iw28 oc{} kh1 kw1"
+    plans = [context.choose(core.parse(text.format(count))) for count in (16, 32, 48, 64)]
+    kernels = [launch.kernel for plan in plans for launch in plan.launches.launches]
+    keys = {
+        name: {kernel.key for kernel in kernels if kernel.function_name == name}
+        for name in ("conv_filter", "sum_partials")
+    }
+    assert context.device.is_cpu is False or len(keys["conv_filter"]) > len(keys["sum_partials"]) == 1, keys
+
+
 def test_a_second_process_compiles_nothing():
     """The convolutions of a ResNet-50, gradients too: half a second of a processor, more of a busy one."""
     for _ in range(2):

@@ -137,6 +137,21 @@ def test_ten_steps_are_those_of_gluon(staged, rng, optimizer, given):
     equal(one, other)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["mobilenetv2_0.25", "vgg16"])
+def test_nets_of_the_zoo(staged, rng, name):
+    def make():
+        return gluon.model_zoo.vision.get_model(name, classes=3, prefix="net_")
+
+    one, other = pair(make, given={"learning_rate": 0.01, "momentum": 0.9, "wd": 1e-4}, shape=(3, 32, 32))
+    for x, y in batches(rng, 3, (3, 32, 32)):
+        for run in (one, other):
+            mx.random.seed(5)  # dropout takes the same elements
+            run.step(x, y)
+    assert other.places == {"device"} and other.trainer.host == {}
+    equal(one, other, 1e-3, 1e-5)
+
+
 def test_moving_statistics_and_evaluation_in_between(staged, rng):
     shape = (3, 5, 5)
     one, other = pair(convolutions, shape=shape, given={"learning_rate": 0.05, "momentum": 0.9})
@@ -721,8 +736,8 @@ def test_module_in_float16(staged, rng, optimizer):
 
 def test_what_modules_leave_on_the_host(staged, rng):
     batches = classes(rng, 2 * BATCH)
-    with pytest.raises(ProblemError, match="got a BucketingModule, expected a Module"):
-        ops.resident(mx.mod.BucketingModule(lambda key: (symbol(), ["data"], ["softmax_label"]), 1))
+    with pytest.raises(ProblemError, match="got a PythonLossModule, expected a Module"):
+        ops.resident(mx.mod.PythonLossModule())
 
     def left(module):
         (reason,) = set(module.host.values())
@@ -775,6 +790,139 @@ def test_a_module_on_a_processor_and_one_that_works_already(context, staged, rng
         prepared((mx.mod.Module(symbol()), module), batches)
         assert set(module.host.values()) == {"the device uses the host's memory"}
         assert type(module._optimizer) is ops.OclSGD
+
+
+KEYS = 3, 2
+
+
+def unrolled(key: int, **more) -> tuple:
+    """Return the symbol of a bucket: a recurrent layer, unrolled; with names of inputs."""
+    data, hidden = mx.sym.var("data"), None
+    weight, bias, own = mx.sym.var("i_weight"), mx.sym.var("i_bias"), mx.sym.var("h_weight")
+    for time in range(key):
+        step = mx.sym.squeeze(mx.sym.slice_axis(data, axis=1, begin=time, end=time + 1), axis=1)
+        step = mx.sym.FullyConnected(step, weight, bias, num_hidden=6, name=f"i{time}")
+        hidden = mx.sym.zeros_like(step) if hidden is None else hidden
+        old = mx.sym.FullyConnected(hidden, own, no_bias=True, num_hidden=6, name=f"h{time}")
+        hidden = mx.sym.Activation(step + old, act_type="tanh")
+    x = mx.sym.BatchNorm(hidden, fix_gamma=False, name="bn")
+    found = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=3, name="fc"), name="softmax")
+    return ops.swap_symbol(found, regions=True, **more)[0] if more else found, ["data"], ["softmax_label"]
+
+
+def sequences(rng, count):
+    """Return batches of buckets in turn."""
+    for number in range(count):
+        key = KEYS[number * 2 // 3 % 2]
+        data, label = random(rng, BATCH, key, 5), rng.integers(0, 3, BATCH).astype("float32")
+        names = {"provide_data": [("data", data.shape)], "provide_label": [("softmax_label", label.shape)]}
+        yield mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(label)], bucket_key=key, **names)
+
+
+def bucketed(rng, swapped_of, late=False):
+    """Return bound modules with buckets: one of MXNet's operators, and a swapped one with residents."""
+    first, pair = next(sequences(rng, 1)), []
+    for make in (unrolled, swapped_of):
+        module = mx.mod.BucketingModule(make, KEYS[0], context=mx.cpu())
+        pair.append(ops.resident(module) if pair and not late else module)
+        module.bind(first.provide_data, first.provide_label)
+        mx.random.seed(3)
+        module.init_params(mx.init.Uniform(0.5), *(pair[0].get_params() if len(pair) == 2 else ()))
+        module.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
+    return pair
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["", "late"])
+def test_buckets_share_what_is_on_the_device(staged, rng, late, tmp_path):
+    pair = bucketed(rng, lambda key: unrolled(key, select=None), late)
+    data = list(sequences(rng, 6))
+    for number, module in enumerate(pair):
+        for batch in data[:3]:
+            module.forward_backward(batch)
+            module.update()
+        if late and number:
+            ops.resident(module)
+    for batch in data:
+        for module in pair:
+            module.forward_backward(batch)
+            module.update()
+    mx.nd.waitall()
+    assert pair[1].host == {} and all(len(places_of(bucket)) == 9 for bucket in pair[1]._buckets.values())
+    before = staged.counters()
+    pair[1].forward_backward(data[0])
+    pair[1].update()
+    mx.nd.waitall()
+    after = staged.counters()
+    moved = sum(after[name] - before[name] for name in ("bytes_to_device", "bytes_to_host"))
+    assert moved <= 4 * BATCH * (2 * 5 * KEYS[0] + 2 + 2 * 3), moved
+    pair[0].forward_backward(data[0])
+    pair[0].update()
+    mx.nd.waitall()
+    same(pair)
+    # inference of another bucket, files, other parameters, and new executors
+    for module in pair:
+        module.forward(data[3], is_train=False)
+    np.testing.assert_allclose(*(module.get_outputs()[0].asnumpy() for module in pair), 1e-4, 1e-5)
+    pair[1].save_params(str(tmp_path / "params"))
+    pair[0].load_params(str(tmp_path / "params"))
+    pair[1].set_params(*pair[0].get_params())
+    for module in pair:
+        module.bind(data[0].provide_data, data[0].provide_label, force_rebind=True)
+        module.init_optimizer(optimizer="nag", force_init=True)
+        for batch in data:
+            module.forward_backward(batch)
+            module.update()
+    mx.nd.waitall()
+    same(pair)
+    assert pair[1].host == {}
+    for module in pair:
+        module.install_monitor(mx.mon.Monitor(100))
+        for batch in data:
+            module.forward_backward(batch)
+            module.update()
+    mx.nd.waitall()
+    same(pair)
+    assert set(map(bool, map(places_of, pair[1]._buckets.values()))) == {False}
+    assert len(set(pair[1].host.values())) == 1 and "monitor" in pair[1].host["fc_weight"]
+
+
+def test_a_bucket_that_reads_a_parameter_outside_of_regions(staged, rng):
+    def of(key):
+        return unrolled(key, select=lambda node: key == KEYS[0] or node.name != "fc")
+
+    pair = bucketed(rng, of)
+    assert pair[1].host == {}
+    for batch in sequences(rng, 6):
+        for module in pair:
+            module.forward_backward(batch)
+            module.update()
+    mx.nd.waitall()
+    same(pair)
+    assert set(pair[1].host.values()) == {"another symbol reads fc_bias outside of regions"}
+
+
+def test_modules_one_after_the_other(staged, rng):
+    batches, pair = classes(rng, 4 * BATCH), []
+    x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=6, name="fc1")
+    first = mx.sym.Activation(x, act_type="tanh", name="act")
+    second = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3, name="fc2"), name="softmax")
+    for number in range(2):
+        chain = mx.mod.SequentialModule()
+        for place, symbol in enumerate((first, second)):
+            symbol = ops.swap_symbol(symbol, regions=True)[0] if number else symbol
+            chain = ops.resident(chain) if number and place else chain  # one is in it, one comes
+            names = {"data_names": ["x"]} if place else {"label_names": None}
+            chain.add(mx.mod.Module(symbol, **names), take_labels=bool(place), auto_wiring=True)
+        pair.append(chain)
+    prepared(pair, batches, given={"learning_rate": 0.1, "momentum": 0.9})
+    for chain in pair:
+        for _ in range(2):
+            batches.reset()
+            for batch in batches:
+                chain.forward_backward(batch)
+                chain.update()
+    same(pair)
+    assert pair[1].host == {} and [len(places_of(module)) for module in pair[1]._modules] == [2, 2]
 
 
 def test_static_memory_gives_mxnets_own_gradients(context, rng):

@@ -11,6 +11,11 @@
 #include "conv/depthwise/grouped_scratch.cl"
 
 #define WEIGHT(o, s, tap) weights[((o) * S + (s)) * TAPS + (tap)]
+#if OUTPUTS * S == 1
+#define EACH_WEIGHT _Pragma("unroll")
+#else
+#define EACH_WEIGHT _Pragma("unroll 1")  // thousands of loads would take the compiler seconds
+#endif
 
 // Writes `count` elements; what follows them is written later, or is not of the `room` elements that may be written.
 void put_part(global stored *to, const realc value, const int count, const long room, const int accumulate) {
@@ -52,9 +57,9 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
         }
         const int group = t % groups;
         global const stored *from = OPEN(w) + (long)group * OUTPUTS * S * TAPS;
-#pragma unroll
+        EACH_WEIGHT
         for (int o = 0; o < OUTPUTS; o++)
-#pragma unroll
+            EACH_WEIGHT
             for (int s = 0; s < S; s++) {
                 global const stored *filter = from + (flip ? s * OUTPUTS + o : o * S + s) * TAPS;
 #pragma unroll

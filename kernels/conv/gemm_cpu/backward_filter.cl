@@ -135,16 +135,17 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
 }
 
 // dw[group][out channel][k] (+)= sum over splits of partial. One work-item takes one tile's range of k.
+// The columns of a tile are an argument: one program adds the parts of all tiles.
 kernel void sum_partials(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int splits,
-                         const int groups, const int out_count, const int depth, const int range) {
-    const int out_tiles = (out_count + COLS - 1) / COLS;
+                         const int groups, const int out_count, const int depth, const int columns, const int range) {
+    const int out_tiles = (out_count + columns - 1) / columns;
     const int tile = get_global_id(1), group = get_global_id(2);
     const int first = get_global_id(0) * range, last = min(first + range, depth);
-    const long split_size = (long)groups * out_tiles * depth * COLS;
-    const int lanes = min(out_count - tile * COLS, COLS);
+    const long split_size = (long)groups * out_tiles * depth * columns;
+    const int lanes = min(out_count - tile * columns, columns);
     for (int lane = 0; lane < lanes; lane += VL) {
-        global const real *from = OPEN(partial) + ((long)group * out_tiles + tile) * depth * COLS + lane;
-        global stored *to = OPEN(dw) + ((long)group * out_count + tile * COLS + lane) * depth;
+        global const real *from = OPEN(partial) + ((long)group * out_tiles + tile) * depth * columns + lane;
+        global stored *to = OPEN(dw) + ((long)group * out_count + tile * columns + lane) * depth;
         for (int k = first; k < last; k += VL) {
             realv a[VL], b[VL];
 #pragma unroll
@@ -152,7 +153,7 @@ kernel void sum_partials(TENSOR_OF(const real, partial), TENSOR(dw), const int a
             for (int split = 0; split < splits; split++) {
                 global const real *rows = from + split * split_size;
 #pragma unroll
-                for (int i = 0; i < VL; i++) a[i] += LOAD_REALS(rows + (long)min(k + i, last - 1) * COLS);
+                for (int i = 0; i < VL; i++) a[i] += LOAD_REALS(rows + (long)min(k + i, last - 1) * columns);
             }
             TRANSPOSE(a, b, VL)
             const int rest = min(last - k, VL), rows = min(lanes - lane, VL);

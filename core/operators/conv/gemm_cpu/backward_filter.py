@@ -21,6 +21,7 @@ from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
+FILE = "conv/gemm_cpu/backward_filter.cl"
 COSTS = costs("filter")
 BLOCKS = (192, 64)  # most pixels of a panel; the second where local memory is scarce
 LOCAL_BYTES = 640 * 1024
@@ -210,7 +211,8 @@ def plan(
     out_tiles = ceil_div(out_count, tile.columns)
     depth = grid.taps * channels
     pairs = pair_defines(planner.device) if numbers == NUMBERS else {}
-    defines: dict[str, int | str] = {**GRID.defines(), **tile.defines(), **pairs}
+    sums: dict[str, int | str] = {**GRID.defines(), "VL": tile.lanes, "HALF_VL": tile.lanes // 2, **pairs}
+    defines = {**sums, **tile.defines()}
     s = None
     if grid.pixels:
         if chosen:
@@ -227,7 +229,7 @@ def plan(
         items = splits * ceil_div(grid.source_rows * channels, s.rows) * groups * ceil_div(out_tiles, s.tiles)
         launches.append(
             Launch(
-                planner.kernel("conv/gemm_cpu/backward_filter.cl", "conv_filter", defines, problem.dtype, MAD_ENABLE),
+                planner.kernel(FILE, "conv_filter", defines, problem.dtype, MAD_ENABLE),
                 (min(items, planner.device.compute_units), 1, 1),
                 (1, 1, 1),
                 (
@@ -243,10 +245,10 @@ def plan(
         )
     launches.append(
         Launch(
-            planner.kernel("conv/gemm_cpu/backward_filter.cl", "sum_partials", defines, problem.dtype, MAD_ENABLE),
+            planner.kernel(FILE, "sum_partials", sums, problem.dtype, MAD_ENABLE),
             (ceil_div(depth, SUM_RANGE), out_tiles, groups),
             (1, 1, 1),
-            (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, out_count, depth, SUM_RANGE)),
+            (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, out_count, depth, tile.columns, SUM_RANGE)),
             ("dw",),
         )
     )
