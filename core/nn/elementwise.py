@@ -58,6 +58,18 @@ BINARY: dict[str, Binary] = {
     "modulo": Binary(
         "real r = fmod(a, b); r != 0 && (r < 0) != (b < 0) ? r + b : r", note="the remainder has the sign of b"
     ),
+    "remainder": Binary(
+        "real r = b == 0 ? 0 : fmod(a, b); r != 0 && (r < 0) != (b < 0) ? r + b : r",
+        "dy",
+        "-dy * floor(a / b)",
+        note="MXNet's: the remainder has the sign of b; 0 for b of 0",
+    ),
+    "whole_quotient": Binary(
+        "b == 0 ? 0 : rint((a - fmod(a, b)) / b)",
+        "0",
+        "0",
+        note="of whole numbers, without its fraction, as in C; 0 for b of 0",
+    ),
     "power": Binary("pow(a, b)", "b == 0 ? 0 : dy * b * pow(a, b - 1)", "dy * pow(a, b) * log(a)"),
     "hypot": Binary("hypot(a, b)", "dy * a / hypot(a, b)", "dy * b / hypot(a, b)"),
     "maximum": Binary(
