@@ -398,7 +398,14 @@ WRITERS: dict[str, Callable[[Call], list[str]]] = {
     **{"conv": conv, "deconv": conv, "dense": dense, "matmul": matmul, "softmax": softmax, "batchnorm": batch_norm},
     **{"lrn": lrn, "pool": pool, "concat": concat, "slice": cut, "pad": pad, "transpose": transpose},
     **{"repeat": repeat, "interpolate": interpolate, "cast": cast, "pointwise": pointwise},
-    **{"roialign": regions, "gather": gather, "scatter": scatter, "cumulative": cumulative, "topk": topk, "suppress": suppressed},
+    **{
+        "roialign": regions,
+        "gather": gather,
+        "scatter": scatter,
+        "cumulative": cumulative,
+        "topk": topk,
+        "suppress": suppressed,
+    },
 }
 
 
