@@ -42,8 +42,8 @@ def contents(kind: str, source: Source, unnamed: str) -> tuple[str, bytes]:
 def view(kind: str, source: Source, unnamed: str) -> tuple[str, memoryview]:
     """Return what a source is called in errors, and a view of its bytes (see `contents`).
 
-    Regular files are mapped: memory that is filled for a while costs more than the bytes, above all in virtual machines.
-    Who keeps bytes copies them, so that the file may change afterwards.
+    Regular files are mapped: new memory costs more than reading, above all in virtual machines. Who keeps bytes copies
+    them, so that the file may change afterwards.
     """
     if isinstance(source, bytes):
         return unnamed, memoryview(source)
