@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar, Union
+from typing import Union
 
 from clgraft.core.files import FileError
 from clgraft.core.model import ModelError, Session, expect_precision
@@ -17,7 +14,6 @@ from clgraft.plugins.models.loaded import LoadedSession
 from clgraft.plugins.plugin import PluginError
 
 File = Union[str, "os.PathLike[str]"]
-Read = TypeVar("Read")
 KINDS = "an ONNX model's .onnx, an MXNet symbol's .json, or a Caffe net's .prototxt"
 
 
@@ -101,35 +97,9 @@ def _caffe(file: Path, weights: File | None, device: str | None, precision: str 
     from clgraft.caffe_layers.nets.net import CaffeNet, read_net
     from clgraft.caffe_layers.nets.weights import read_caffemodel
 
-    with _meanwhile(lambda: [] if weights is None else read_caffemodel(weights)) as blobs:
-        net = read_net(file)
-        return LoadedSession(CaffeNet(net, blobs()), device, precision=precision)
-
-
-@contextmanager
-def _meanwhile(work: Callable[[], Read]) -> Iterator[Callable[[], Read]]:
-    """Read a file in a thread while the block runs; yields a function that waits for what was read."""
-    done: list[Read] = []
-    failed: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            done.append(work())
-        except BaseException as error:  # raised where the result is asked for
-            failed.append(error)
-
-    def result() -> Read:
-        thread.join()
-        if failed:
-            raise failed[0]
-        return done[0]
-
-    thread = threading.Thread(target=read, name="clgraft-load")
-    thread.start()
-    try:
-        yield result
-    finally:
-        thread.join()
+    net = read_net(file)
+    blobs = [] if weights is None else read_caffemodel(weights)
+    return LoadedSession(CaffeNet(net, blobs), device, precision=precision)
 
 
 def _params_of(symbol: Path) -> Path | None:
