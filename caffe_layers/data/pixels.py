@@ -31,11 +31,11 @@ def resized(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
     rows = wide[:, :, left] * _weights(1 - shares) + wide[:, :, (left + 1).clip(0, width - 1)] * _weights(shares)
     rows >>= SUM_BITS
     top, shares = _places(height, size[0])
-    parts = (
+    upper, lower = (
         (rows[:, (top + step).clip(0, height - 1)] * _weights(share)[:, None]) >> PRODUCT_BITS
         for step, share in enumerate((1 - shares, shares))
     )
-    return ((sum(parts) + HALF) >> LAST_BITS).astype(np.uint8)
+    return ((upper + lower + HALF) >> LAST_BITS).astype(np.uint8)
 
 
 def _places(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:

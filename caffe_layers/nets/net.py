@@ -250,7 +250,8 @@ class CaffeNet:
 
     def _unread(self, inputs: Mapping[str, Any]) -> set[str]:
         """Return the blobs that are there at the end and that nothing has read, after every bottom is checked."""
-        there, unread, saved = set(inputs), set(inputs), set()
+        there, unread = set(inputs), set(inputs)
+        saved: set[str] = set()
         for layer in self._layers:
             changed = saved.intersection(layer.top)
             if changed:
@@ -527,7 +528,8 @@ def _saved(layer: Any) -> tuple[str, tuple[str, str]]:
     if len(layer.bottom) != 2 or not layer.hdf5_output_param.file_name:
         got = f"layer {layer.name!r} with {len(layer.bottom)} bottoms and file_name"
         raise ModelError(f"[caffe] got {got} {layer.hdf5_output_param.file_name!r}, expected two and a file")
-    return layer.hdf5_output_param.file_name, tuple(layer.bottom)
+    data, label = layer.bottom
+    return layer.hdf5_output_param.file_name, (data, label)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.model import ModelError
-from clgraft.core.nn import pooling
+from clgraft.core.nn import detection, pooling
 from clgraft.core.nn.element_functions import ACTIVATIONS
 from clgraft.core.operators.pointwise import read_assignments, read_value
 from clgraft.core.problem.layout import FIRST
@@ -293,7 +293,7 @@ def suppressed(call: Call) -> list[str]:
     images, boxes = problem.images, problem.boxes
     good = problem.dtype == "float32" and call.scalars["overlap"] >= 0
     call.expect(good, "boxes of float32, and an overlap from 0 on")
-    order = writer.constant(np.arange(boxes, 0, -1), "float32")
+    order = writer.constant(detection.falling(boxes), "float32")
     scores = writer.add("Mul", [call.reads["valid"], order], (images, boxes))
     classes = 1
     if problem.labels:
@@ -302,7 +302,7 @@ def suppressed(call: Call) -> list[str]:
         labels = call.reads["labels"]
         column, line = (writer.reshaped(labels, (images, *two)) for two in ((boxes, 1), (1, boxes)))
         alike = writer.add("Cast", [writer.add("Equal", [column, line], square)], square, to=TYPES["float32"])
-        before = writer.constant(np.tri(boxes, k=-1), "float32")
+        before = writer.constant(detection.earlier(boxes), "float32")
         earlier = writer.add("Mul", [alike, before], square)
         as_input = writer.opset >= 18
         reads = [earlier, *([writer.constant([2], "int64")] if as_input else [])]
