@@ -60,15 +60,10 @@ BINARY: dict[str, Binary] = {
     ),
     "remainder": Binary(
         "real r = b == 0 ? 0 : fmod(a, b); r != 0 && (r < 0) != (b < 0) ? r + b : r",
-        "dy",
-        "-dy * floor(a / b)",
-        note="MXNet's: the remainder has the sign of b; 0 for b of 0",
+        note="MXNet's: as modulo, and 0 for b of 0",
     ),
     "whole_quotient": Binary(
-        "b == 0 ? 0 : rint((a - fmod(a, b)) / b)",
-        "0",
-        "0",
-        note="of whole numbers, without its fraction, as in C; 0 for b of 0",
+        "b == 0 ? 0 : rint((a - fmod(a, b)) / b)", note="of whole numbers, without its fraction, as in C; 0 for b of 0"
     ),
     "power": Binary("pow(a, b)", "b == 0 ? 0 : dy * b * pow(a, b - 1)", "dy * pow(a, b) * log(a)"),
     "hypot": Binary("hypot(a, b)", "dy * a / hypot(a, b)", "dy * b / hypot(a, b)"),
@@ -328,6 +323,14 @@ def max_forward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str 
 def max_backward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str = "float32") -> PointwiseProblem:
     """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of the greatest's gradients."""
     return _backward(maximum(count, ties), _shapes(shape, count + 1), dtype)
+
+
+def constant_binary(build: Build, name: str, a: Tensor, b: Tensor) -> Tensor:
+    """Return a binary function through which no gradient flows, with numpy's broadcasting."""
+    first = build.here
+    (y,) = build.add(binary_forward(name, a.shape, b.shape, a.dtype), a, b)
+    build.state_gradient(first, (a, b), (y,), lambda build, dys, wanted: (None, None))
+    return y
 
 
 def binary(build: Build, name: str, a: Tensor, b: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ def _cast(build: Build, x: Tensor, dtype: str) -> Tensor:
 
 
 def _remainder(build: Build, a: Tensor, b: Tensor) -> Tensor:
-    return elementwise.binary(build, "remainder", a, b)
+    return elementwise.constant_binary(build, "remainder", a, b)
 
 
 def _remainder_of_number(build: Build, x: Tensor, scalar: float, **_: Any) -> Tensor:

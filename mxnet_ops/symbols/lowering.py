@@ -402,7 +402,7 @@ class _Lowering:
                 values = values[:1]
             if plain_name(node.operator) in QUOTIENTS and self._whole.issuperset(node.inputs):
                 a, b = (value for value in values if value is not None)
-                return [elementwise.binary(self._build, "whole_quotient", a, b)]
+                return [elementwise.constant_binary(self._build, "whole_quotient", a, b)]
             names = (*does.arguments, *does.auxiliary)[len(values) :]
             found = self._built(does, [*values, *(self._states[f"{node.name}_{name}"] for name in names)])
             self._expect_room()
