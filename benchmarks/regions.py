@@ -6,10 +6,10 @@ Inference and a training step with forward, backward and optimizer; `--native` a
 regions with frozen parameters, which make a difference to inference, and `--trainer` regions whose parameters
 `clgraft.mxnet_ops.Trainer` keeps on the device. Before it is timed, outputs of each model are compared with those of
 the single operators, and so are losses where nothing is drawn. `--session` times inference of the exported model
-without MXNet as well, by `clgraft.load`. Times are those of the wall clock and of the processors: the latter mean more
-on a machine that does other work as well. MXNet, where its operators or optimizers are timed, has the faster of its
-default number of threads and all processors. The floor is the time that the device's measured peaks allow for what
-clgraft runs, see docs/performance.md.
+without MXNet as well, by `clgraft.load`: `report.py` makes a table of it, against regions. Times are those of the wall
+clock and of the processors: the latter mean more on a machine that does other work as well. MXNet, where its operators
+or optimizers are timed, has the faster of its default number of threads and all processors. The floor is the time that
+the device's measured peaks allow for what clgraft runs, see docs/performance.md.
 """
 
 from __future__ import annotations
@@ -204,6 +204,12 @@ def main() -> None:
                     print(f"  {kind} {1e3 * floor:8.1f} ms ({floor / walls[kind]:.0%})", end="")
                 print(flush=True)
                 rows.append(row_of(name, action, walls, least))
+                if "session" in walls:
+                    rows += [
+                        row("sessions", name, "inference", kind, walls[kind], walls["session"])
+                        for kind in ("regions", "frozen")
+                        if kind in walls
+                    ]
         del models, session, timed
         gc.collect()  # before the next net takes as much memory
     import mxnet

@@ -1,8 +1,8 @@
 """Write the tables of the figures: `python benchmarks/report.py [benchmarks/results]`.
 
-The pages are docs/performance.md, docs/graphs.md, docs/caffe.md, README.md, and the README.md of the results, which
-says where each was measured. The first page of the site has a figure of the overview in docs/performance.md, drawn by
-`figures.py`.
+The pages are docs/performance.md, docs/graphs.md, docs/caffe.md, docs/mxnet.md, README.md, and the README.md of the
+results, which says where each was measured. The first page of the site has a figure of the overview in
+docs/performance.md, drawn by `figures.py`.
 
 A page has marks, invisible comments that name a kind of table and files of results, and what stands between a mark and
 the next `<!-- end -->` is written anew:
@@ -36,7 +36,14 @@ from clgraft.plugins.command_line.bench.timing import geometric_mean
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
-PAGES = (DOCS / "performance.md", DOCS / "graphs.md", DOCS / "caffe.md", ROOT / "README.md", RESULTS / "README.md")
+PAGES = (
+    DOCS / "performance.md",
+    DOCS / "graphs.md",
+    DOCS / "caffe.md",
+    DOCS / "mxnet.md",
+    ROOT / "README.md",
+    RESULTS / "README.md",
+)
 FIGURE = DOCS / "figures" / "overview.svg"
 MARK = re.compile(r"(<!-- figures: ([^>]+) -->)(.*?)(<!-- end -->)", re.S)
 WIDTH = 120
@@ -46,7 +53,7 @@ DISTURBED = 0.5  # the spread from which a net has a star, and a problem is left
 RUNTIMES = {"Intel(R) OpenCL": "Intel's runtime", "Portable Computing Language": "PoCL"}
 PEERS = {
     **{"mxnet": "MXNet", "torch": "PyTorch", "caffe": "Caffe", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"},
-    NO_PEER: "alone",
+    **{"regions": "regions", "frozen": "frozen regions", NO_PEER: "alone"},
 }
 SHORT = {  # headings of groups that fit a table of several columns
     **{"strided": "strided, large", "other": "dilated, grouped", "norm": "batch norm", "pooling": "pooling"},

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.caffe_layers.data.pixels import resized
 from clgraft.caffe_layers.data.transform import Transform
+from clgraft.caffe_layers.data.windows import Cutter, numbers_of, read_windows
 from clgraft.caffe_layers.nets import fillers
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.model import ModelError
@@ -184,7 +186,7 @@ def _listed(layer: Any, training: bool, share: Share) -> Iterator[Batch]:
     pairs = [line.rsplit(None, 1) for line in _lines(given.source, layer) if line.strip()]
     if not pairs or any(len(pair) != 2 for pair in pairs):
         raise ModelError(f"[data] got {given.source} for layer {layer.name!r}, expected lines of a path and a label")
-    size = (given.new_width, given.new_height) if given.new_height and given.new_width else None
+    size = (given.new_height, given.new_width) if given.new_height and given.new_width else None
 
     def items() -> Iterator[tuple[np.ndarray, int]]:
         while True:
@@ -202,8 +204,38 @@ def _listed(layer: Any, training: bool, share: Share) -> Iterator[Batch]:
     yield from _images(layer, _batch_size(given, layer), share.of(source), Transform(layer, training, share.rng))
 
 
+def _windows(layer: Any, training: bool, share: Share) -> Iterator[Batch]:
+    given = layer.window_data_param
+    _batch_size(given, layer)
+    listed, cut = read_windows("\n".join(_lines(given.source, layer)), layer), Cutter(layer)
+    rng, cached = share.rng, dict[int, np.ndarray]()
+
+    def image(number: int) -> np.ndarray:
+        if number in cached:
+            return cached[number]
+        try:
+            found = _decoded(Path(listed.images[number]).read_bytes(), layer, color=True)
+        except OSError as error:
+            raise ModelError(f"[data] got {listed.images[number]}, which cannot be read: {error}") from None
+        if given.cache_images:
+            cached[number] = found
+        return found
+
+    while True:
+        windows = [
+            kind[int(rng.integers(0, len(kind)))]
+            for kind, count in zip((listed.backgrounds, listed.objects), numbers_of(layer))
+            for _ in range(count)
+        ]
+        mirrors = [bool(layer.transform_param.mirror and rng.integers(0, 2)) for _ in windows]
+        batch = {layer.top[0]: np.stack([cut(image(w.image), w, m) for w, m in zip(windows, mirrors)])}
+        if len(layer.top) > 1:
+            batch[layer.top[1]] = np.array([window.label for window in windows], np.float32)
+        yield batch
+
+
 def _decoded(data: bytes, layer: Any, color: bool | None, size: tuple[int, int] | None = None) -> np.ndarray:
-    """Return an image file as (channels, height, width), blue first, as OpenCV has it."""
+    """Return an image file as (channels, height, width), blue first, as OpenCV has it; `size` is height and width."""
     library("PIL", "pillow", layer)
     from PIL import Image
 
@@ -213,12 +245,11 @@ def _decoded(data: bytes, layer: Any, color: bool | None, size: tuple[int, int] 
         if color is None:
             color = image.mode not in ("1", "L", "I;16")
         image = image.convert("RGB" if color else "L")
-        if size is not None:
-            image = image.resize(size, Image.Resampling.BILINEAR)
     except OSError as error:
         raise ModelError(f"[data] got an image of layer {layer.name!r} that cannot be read: {error}") from None
     pixels = np.asarray(image)
-    return pixels[:, :, ::-1].transpose(2, 0, 1) if color else pixels[None]
+    pixels = pixels[:, :, ::-1].transpose(2, 0, 1) if color else pixels[None]
+    return pixels if size is None else resized(pixels, size)
 
 
 def _images(
@@ -282,5 +313,6 @@ KINDS: dict[str, Callable[[Any, bool, Share], Iterator[Batch]]] = {
     "HDF5Data": _hdf5,
     "Data": _database,
     "ImageData": _listed,
+    "WindowData": _windows,
 }
 GIVEN = ("Input", "MemoryData")  # a program gives what they have

@@ -127,10 +127,10 @@ class OclDetectionOutput(BuiltLayer):
         rows = prior_boxes.detections(build, corners, scores, self.choice)
         return build.reshape(rows, (1, 1, rows.shape[0] * rows.shape[1], ROW))
 
-    def finish(self, top: np.ndarray) -> np.ndarray:
-        """Return the top without the rows that hold no detection."""
-        rows = prior_boxes.found_rows(top.reshape(-1, ROW), self._bottom_shapes[0][0])
-        return rows.reshape(1, 1, -1, ROW)
+    def chosen(self, build: Build, top: Tensor) -> tuple[Tensor, int, np.ndarray]:
+        """Return which rows of the top hold a detection, their axis, and what the top is without any."""
+        flags = prior_boxes.is_row(build, build.reshape(top, (top.shape[2], ROW)))
+        return flags, 2, prior_boxes.no_rows(self._bottom_shapes[0][0]).reshape(1, 1, -1, ROW)
 
 
 class OclROIPooling(BuiltLayer):

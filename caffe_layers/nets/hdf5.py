@@ -16,7 +16,8 @@ import numpy as np
 from clgraft.core.model import ModelError
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
-DATA, HISTORY = "data", "history"
+DATA, LABEL, HISTORY = "data", "label", "history"
+AXES_OF_ROWS = 4  # of what HDF5Output writes
 LOSS_SCALE, MOST_NUMBERS = "clgraft_loss_scale", 16  # an attribute, which Caffe does not look at
 MOST_PER_BYTE, ROOM = 64, 2**20  # bytes of arrays: of each byte of the file, and besides
 MOST_GROUPS, DEEPEST = 100_000, 32
@@ -51,6 +52,21 @@ def read_weights(path: str) -> list[tuple[str, tuple[np.ndarray, ...]]]:
             return list(reader.layers(reader.inside(file, DATA)))
     except FAULTS as error:
         raise ModelError(f"[caffe] got {path}, which is no net's parameters in HDF5: {error}") from None
+
+
+def write_rows(path: str, data: np.ndarray, label: np.ndarray) -> None:
+    """Write the two arrays of an HDF5Output layer, as float32 with four axes, as Caffe does."""
+    library = _library(path)
+    if data.shape[:1] != label.shape[:1] or max(data.ndim, label.ndim) > AXES_OF_ROWS:
+        got = f"blobs of shapes {data.shape} and {label.shape} for {path}"
+        raise ModelError(f"[caffe] got {got}, expected as many rows in both, and at most {AXES_OF_ROWS} axes")
+    try:
+        with library.File(path, "w") as file:
+            for name, array in ((DATA, data), (LABEL, label)):
+                shape = (*array.shape, *(1,) * (AXES_OF_ROWS - array.ndim))
+                file.create_dataset(name, data=np.asarray(array, np.float32).reshape(shape))
+    except OSError as error:
+        raise ModelError(f"[caffe] got {path} of an HDF5Output layer, which cannot be written: {error}") from None
 
 
 def write_state(

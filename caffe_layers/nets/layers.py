@@ -15,6 +15,7 @@ from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.nets import fillers
 from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
+from clgraft.core.model import Chosen
 from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
 
@@ -127,6 +128,11 @@ def is_loss(name: str) -> bool:
     return issubclass(caffe_layers.layer_class(name), Loss)
 
 
+def has_open_tops(kind: Any) -> bool:
+    """Return whether the size of what a class makes depends on elements."""
+    return hasattr(kind, "chosen")
+
+
 class NetLayer:
     """A layer of a net, set up for the shapes of its bottoms.
 
@@ -149,8 +155,6 @@ class NetLayer:
     blobs : list of numpy.ndarray
     states : set of int
         The blobs that a forward pass changes.
-    finish : callable or None
-        What the array of the first top becomes before a user gets it, if not what it is.
     """
 
     def __init__(
@@ -174,7 +178,6 @@ class NetLayer:
         if phase == TEST or self._is_global():
             layer.begin()
         self.blobs = [blob.data for blob in layer.blobs]
-        self.finish = getattr(layer, "finish", None)
         counted = [index for index, *_ in layer.counted()]
         self.states = {*getattr(layer, "changed", ()), *counted} if phase != TEST and not self._is_global() else set()
 
@@ -208,6 +211,10 @@ class NetLayer:
         for index, factor, term in layer.counted() if self.states else ():
             norms.update_count(build, learned[index], keep=factor, add=term)
         return [build.reshape(top, blob.shape) for top, blob in zip(tops, above)]
+
+    def chosen(self, build: Build, top: Tensor) -> Chosen | None:
+        """Return which parts the first top has, if its size depends on elements."""
+        return Chosen(*self._layer.chosen(build, top)) if has_open_tops(type(self._layer)) else None
 
     def loss_weights(self) -> list[float]:
         """Return the weight in the loss of each top, by default 1 for the first one of a loss."""

@@ -14,21 +14,31 @@ from clgraft import caffe_layers
 from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.hosted.classes import class_name
 from clgraft.caffe_layers.nets.accuracy import accuracy
-from clgraft.caffe_layers.nets.layers import NetLayer, is_loss
+from clgraft.caffe_layers.nets.filters import filtered
+from clgraft.caffe_layers.nets.layers import NetLayer, has_open_tops, is_loss
 from clgraft.caffe_layers.nets.splits import SPLIT, with_splits
 from clgraft.caffe_layers.nets.weights import LayerWeights, write_caffemodel
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap.rules import MODULE
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.errors import ClgraftError, ProblemError
-from clgraft.core.model import LoweredTraining, ModelError, Port, Source, UnsupportedOperators, carried, contents
+from clgraft.core.model import (
+    Chosen,
+    LoweredTraining,
+    ModelError,
+    Port,
+    Source,
+    UnsupportedOperators,
+    carried,
+    contents,
+)
 from clgraft.core.nn import dropout, losses
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.dropout import KEY_WORDS
 
 TRAIN, TEST = 0, 1
 DTYPE = "float32"
-INPUT, SILENCE, ACCURACY = "Input", "Silence", "Accuracy"
+INPUT, SILENCE, ACCURACY, FILTER, SAVE = "Input", "Silence", "Accuracy", "Filter", "HDF5Output"
 DATA = ("Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData")
 LARGEST_TEXT = 2**26  # bytes of a prototxt
 MOST_LAYERS = 10_000
@@ -125,6 +135,9 @@ class CaffeNet:
         Once it was lowered: tops that are part of the loss, and their weights.
     parameters : mapping of str to numpy.ndarray
         ``conv1[0]`` is the first blob of the layer ``conv1``.
+    saved : dict of str to (str, (str, str))
+        HDF5Output layers by their names: the file that each names, and the blobs that are its ``data`` and ``label``.
+        They are outputs too; nothing here writes the file.
 
     Raises
     ------
@@ -153,9 +166,11 @@ class CaffeNet:
         data = DATA if whole else (INPUT,)
         self.data_layers = [layer for layer in layers if layer.type in data]
         inputs = _inputs(net, layers, self.data_layers)
+        self.saved = {layer.name: _saved(layer) for layer in layers if layer.type == SAVE}
         self._layers = [layer for layer in layers if layer.type not in (*data, SILENCE)]
         self._silent = {name for layer in layers if layer.type == SILENCE for name in layer.bottom}
         self._classes = [_class_of(layer, whole) for layer in self._layers]
+        self._refuse_readers()
         pairs = zip(self._layers, self._classes)
         refused = [f"{layer.type} {layer.name!r} ({reason})" for layer, (_, reason) in pairs if reason]
         if refused:
@@ -236,7 +251,13 @@ class CaffeNet:
     def _unread(self, inputs: Mapping[str, Any]) -> set[str]:
         """Return the blobs that are there at the end and that nothing has read, after every bottom is checked."""
         there, unread = set(inputs), set(inputs)
+        saved: set[str] = set()
         for layer in self._layers:
+            changed = saved.intersection(layer.top)
+            if changed:
+                got = f"layer {layer.name!r}, which changes {sorted(changed)} after {SAVE} has read it"
+                raise ModelError(f"[caffe] got {got}, expected another top")
+            saved.update(layer.bottom if layer.type == SAVE else ())
             for name in layer.bottom:
                 if name not in there:
                     raise ModelError(
@@ -246,7 +267,21 @@ class CaffeNet:
                 unread.discard(name)
             there.update(layer.top)
             unread.update(layer.top)
-        return unread - self._silent
+        return (unread - self._silent).union(*(blobs for _, blobs in self.saved.values()))
+
+    def _refuse_readers(self) -> None:
+        """Refuse layers that read a blob whose size depends on elements: graphs have shapes that are known before."""
+        makers: dict[str, str] = {}
+        for place, (layer, (kind, reason)) in enumerate(zip(self._layers, self._classes)):
+            read = next((name for name in layer.bottom if name in makers), "")
+            if read and not reason and layer.type != SAVE:
+                words = f"reads {read!r} of {makers[read]}, whose size depends on elements"
+                self._classes[place] = kind, words
+            is_open = layer.type == FILTER or (kind and has_open_tops(caffe_layers.layer_class(kind)))
+            for name in layer.top:
+                makers.pop(name, None)
+                if is_open:
+                    makers[name] = f"{layer.type} {layer.name!r}"
 
     def _matched(self, weights: Sequence[LayerWeights]) -> tuple[dict[str, np.ndarray], list[tuple[str, ...]]]:
         """Return the parameters by name, and the names of those of each layer.
@@ -290,7 +325,7 @@ class _Lowering:
         self._keys: list[Tensor] = []
         self._weights: dict[str, float] = {}  # tops that are losses, with their weights
         self._heads: list[Tensor] = []
-        self._finished: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
+        self._chosen: dict[str, Chosen] = {}
 
     def run(self) -> LoweredTraining:
         """Return the graph; parameters that have no array yet get one."""
@@ -309,6 +344,11 @@ class _Lowering:
                 if self.layers is not None:
                     tops = [dropout.same(build, each) for each in tops]
                     self._see(layer.name, list(zip(layer.top, tops)), list(zip(layer.bottom, bottoms)))
+            elif layer.type == SAVE:
+                tops = []
+            elif layer.type == FILTER:
+                tops, chosen = self._guarded(layer, bottoms, lambda layer, bottoms: filtered(layer.top, bottoms))
+                self._chosen.update(chosen)
             elif layer.type == ACCURACY:
                 tops = self._guarded(layer, bottoms, lambda layer, bottoms: accuracy(build, layer, *bottoms))
                 if self.layers is not None:
@@ -326,7 +366,7 @@ class _Lowering:
             inputs,
             self._inside,
             {**self._learned, **blobs},
-            finished=self._finished,
+            chosen=self._chosen,
             heads=tuple(self._heads),
             shown=shown,
             losses=self._weights,
@@ -383,8 +423,9 @@ class _Lowering:
         tops = made.build(build, bottoms, learned, self._key if net.phase == TRAIN else None)
         if self.layers is not None:
             self._see_built(number, layer, bottoms, tops, learned, made)
-        if made.finish is not None:
-            self._finished[layer.top[0]] = made.finish
+        chosen = made.chosen(build, tops[0]) if tops else None
+        if chosen is not None:
+            self._chosen[layer.top[0]] = chosen
         for top, name, weight in zip(tops, layer.top, made.loss_weights()):
             if weight and net.whole:
                 self._weights[name] = net.loss_weights[name] = weight
@@ -466,8 +507,10 @@ def _open(shape: tuple[int, ...]) -> tuple[int | str, ...]:
 
 def _class_of(layer: Any, whole: bool) -> tuple[str, str]:
     """Return the class that serves a layer, or why none does."""
-    if layer.type == SPLIT or (whole and layer.type == ACCURACY):
+    if layer.type in (SPLIT, SAVE) or (whole and layer.type == ACCURACY):
         return "", ""
+    if layer.type == FILTER:
+        return "", "its tops have sizes that depend on elements: a net for predictions may have it" if whole else ""
     kind = layer.type
     if kind == "Python":
         if layer.python_param.module != MODULE or layer.python_param.layer not in LAYERS:
@@ -478,6 +521,15 @@ def _class_of(layer: Any, whole: bool) -> tuple[str, str]:
     except ProblemError:
         return "", "clgraft has no layer of this type"
     return (found, "") if whole or not is_loss(found) else ("", "a loss: a net for predictions has none")
+
+
+def _saved(layer: Any) -> tuple[str, tuple[str, str]]:
+    """Return the file and the blobs of an HDF5Output layer."""
+    if len(layer.bottom) != 2 or not layer.hdf5_output_param.file_name:
+        got = f"layer {layer.name!r} with {len(layer.bottom)} bottoms and file_name"
+        raise ModelError(f"[caffe] got {got} {layer.hdf5_output_param.file_name!r}, expected two and a file")
+    data, label = layer.bottom
+    return layer.hdf5_output_param.file_name, (data, label)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

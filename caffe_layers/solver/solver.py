@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.caffe_layers.data.prefetch import Feed
+from clgraft.caffe_layers.nets import hdf5
 from clgraft.caffe_layers.nets.net import TEST, TRAIN, CaffeNet
 from clgraft.caffe_layers.nets.weights import LayerWeights, read_caffemodel
 from clgraft.caffe_layers.solver import policies
@@ -180,6 +181,7 @@ class Solver:
             if display and solver.debug_info and not self._rank:
                 self._log_debug(self._debug.lines(batch, self.trainer.keys, self.trainer.sums))
             loss += self.trainer.step(batch, lr=lr, update=part == solver.iter_size - 1)
+            self._save(self.net, {**batch, **self.trainer.outputs})
         smoothed = self._smoothed(loss / solver.iter_size)
         if self.shown is not None:
             self.shown(self.iteration + 1, smoothed)
@@ -208,12 +210,18 @@ class Solver:
 
     def _log_outputs(self, place: str, kind: str, net: CaffeNet, outputs: Mapping[str, np.ndarray]) -> None:
         number = 0
+        hidden = {name for _, blobs in net.saved.values() for name in blobs}
         for port in net.outputs:
-            for value in np.asarray(outputs[port.name]).reshape(-1):
+            for value in () if port.name in hidden else np.asarray(outputs[port.name]).reshape(-1):
                 weight = net.loss_weights.get(port.name, 0.0)
                 term = f" (* {_shown(weight)} = {_shown(weight * value)} loss)" if weight else ""
                 self._log(place, f"    {kind} net output #{number}: {port.name} = {_shown(value)}{term}")
                 number += 1
+
+    def _save(self, net: CaffeNet, outputs: Mapping[str, np.ndarray]) -> None:
+        """Write the files of HDF5Output layers anew; in a group the first process writes."""
+        for path, (data, label) in net.saved.values() if not self._rank else ():
+            hdf5.write_rows(path, outputs[data], outputs[label])
 
     def test_all(self) -> list[dict[str, np.ndarray]]:
         """Run the test nets and return the means of their outputs."""
@@ -228,7 +236,9 @@ class Solver:
             batch = source.next()
             if self.parameters.debug_info:
                 self._log_debug(self._looks[number].lines(batch))
-            for name, value in session.run(batch).items():
+            outputs = session.run(batch)
+            self._save(net, outputs)
+            for name, value in outputs.items():
                 sums[name] = sums[name] + value.astype(np.float64) if name in sums else value.astype(np.float64)
         means = {name: value / max(1, count) for name, value in sums.items()}
         if self.parameters.test_compute_loss:

@@ -2,7 +2,7 @@
 
 from clgraft.core.model.errors import ModelError, UnsupportedOperators
 from clgraft.core.model.groups import Group
-from clgraft.core.model.lowered import LoweredNet, Net
+from clgraft.core.model.lowered import Chosen, LoweredNet, Net
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import PRECISIONS, carried, expect_precision
 from clgraft.core.model.session import NetSession, Session, kept
@@ -13,6 +13,7 @@ from clgraft.core.model.training import LoweredTraining, TrainingNet
 
 __all__ = [
     "PRECISIONS",
+    "Chosen",
     "Group",
     "LoweredNet",
     "LoweredTraining",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,29 @@ import numpy as np
 
 from clgraft.core.model.ports import Port
 from clgraft.core.nn.builder import Build, Tensor
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which parts of an axis a value has, whose size depends on elements; the graph computes all that could be.
+
+    Attributes
+    ----------
+    flags : Tensor
+        A number for each place of the axis; what stands where it is 0 is left out.
+    axis : int
+    none : numpy.ndarray, optional
+        What the value is without any part; by default an array of size 0.
+    """
+
+    flags: Tensor
+    axis: int
+    none: np.ndarray | None = None
+
+    def of(self, array: np.ndarray, flags: np.ndarray) -> np.ndarray:
+        """Return the parts that are chosen."""
+        kept = flags.reshape(-1) != 0
+        return self.none.copy() if self.none is not None and not kept.any() else array.compress(kept, self.axis)
 
 
 @dataclass
@@ -26,16 +49,15 @@ class LoweredNet:
         For inputs of the graph that are parameters, the parameters' names.
     values : mapping of str to Tensor
         All values that have names in the net: inputs, parameters, what is computed inside, and outputs.
-    finished : mapping of str to callable
-        For values by their names, what their arrays become before a user gets them: of those whose size depends on
-        elements the graph computes the largest one.
+    chosen : mapping of str to Chosen
+        Values whose size depends on elements, by their names.
     """
 
     build: Build
     inputs: Mapping[str, Tensor]
     parameters: Mapping[str, str]
     values: Mapping[str, Tensor]
-    finished: Mapping[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
 
 
 class Net(Protocol):

@@ -21,6 +21,7 @@ from clgraft.core.model.precision import carried
 from clgraft.core.model.store import Store
 from clgraft.core.model.trainer import Trainer
 from clgraft.core.model.training import TrainingNet
+from clgraft.core.nn.builder import Tensor
 from clgraft.core.nn.optimizers import Optimizer
 from clgraft.core.session.contexts import context
 
@@ -349,6 +350,7 @@ class NetSession(Session):
         fixed = {tensor.name for tensor in lowered.inputs.values()}
         fixed |= {*lowered.parameters, *lowered.build.constants}
         found = [self._value(lowered, name).name for name in names]
+        found += [lowered.chosen[name].flags.name for name in names if name in lowered.chosen]
         return tuple(dict.fromkeys(name for name in found if name not in fixed))
 
     def _value(self, lowered: LoweredNet, name: str) -> Any:
@@ -392,7 +394,6 @@ class NetSession(Session):
     def _computed(self, given: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
         program = self._program({name: array.shape for name, array in given.items()})
         lowered = program.lowered
-        tensors = [self._value(lowered, name) for name in names]
         arrays = {tensor.name: given[name] for name, tensor in lowered.inputs.items()}
         wanted = self._names(program, names)
         if wanted:
@@ -401,15 +402,21 @@ class NetSession(Session):
             found = compiled.run({**arrays, **changing})
             arrays = {**arrays, **{name: found[name] for name in wanted}}
         results = []
-        for name, tensor in zip(names, tensors):
-            if tensor.name in lowered.build.constants:
-                array = lowered.build.constants[tensor.name]
-            elif tensor.name in lowered.parameters:
-                array = self._parameter(lowered.parameters[tensor.name])
-            else:
-                array = arrays[tensor.name]
-            array = array.reshape(tensor.shape)
-            if name in lowered.finished:
-                array = lowered.finished[name](array)
+        for name in names:
+            tensor = self._value(lowered, name)
+            array = self._elements(lowered, tensor, arrays)
+            if name in lowered.chosen:
+                chosen = lowered.chosen[name]
+                array = chosen.of(array, self._elements(lowered, chosen.flags, arrays))
             results.append(array if tensor.name in wanted else np.array(array))
         return results
+
+    def _elements(self, lowered: LoweredNet, tensor: Tensor, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the elements of a value: of a constant, of a parameter, or of what a run was given or has computed."""
+        if tensor.name in lowered.build.constants:
+            array = lowered.build.constants[tensor.name]
+        elif tensor.name in lowered.parameters:
+            array = self._parameter(lowered.parameters[tensor.name])
+        else:
+            array = arrays[tensor.name]
+        return array.reshape(tensor.shape)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn import ordering, shapes
 from clgraft.core.nn.builder import Build, Tensor
@@ -39,6 +41,16 @@ class Boxes:
     apart: bool = False
     source: str = "corner"
     result: str = "corner"
+
+
+def falling(count: int) -> np.ndarray:
+    """Return numbers from `count` down to 1: scores of boxes that are in their order."""
+    return np.arange(count, 0, -1)
+
+
+def earlier(count: int) -> np.ndarray:
+    """Return 1 where the column of an element comes before its row, and 0 elsewhere."""
+    return np.tri(count, k=-1)
 
 
 def suppressed(build: Build, x: Tensor, boxes: Boxes, *, overlap: float, least: float, most: int) -> Tensor:

@@ -58,6 +58,13 @@ BINARY: dict[str, Binary] = {
     "modulo": Binary(
         "real r = fmod(a, b); r != 0 && (r < 0) != (b < 0) ? r + b : r", note="the remainder has the sign of b"
     ),
+    "remainder": Binary(
+        "real r = b == 0 ? 0 : fmod(a, b); r != 0 && (r < 0) != (b < 0) ? r + b : r",
+        note="MXNet's: as modulo, and 0 for b of 0",
+    ),
+    "whole_quotient": Binary(
+        "b == 0 ? 0 : rint((a - fmod(a, b)) / b)", note="of whole numbers, without its fraction, as in C; 0 for b of 0"
+    ),
     "power": Binary("pow(a, b)", "b == 0 ? 0 : dy * b * pow(a, b - 1)", "dy * pow(a, b) * log(a)"),
     "hypot": Binary("hypot(a, b)", "dy * a / hypot(a, b)", "dy * b / hypot(a, b)"),
     "maximum": Binary(
@@ -316,6 +323,14 @@ def max_forward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str 
 def max_backward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str = "float32") -> PointwiseProblem:
     """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of the greatest's gradients."""
     return _backward(maximum(count, ties), _shapes(shape, count + 1), dtype)
+
+
+def constant_binary(build: Build, name: str, a: Tensor, b: Tensor) -> Tensor:
+    """Return a binary function through which no gradient flows, with numpy's broadcasting."""
+    first = build.here
+    (y,) = build.add(binary_forward(name, a.shape, b.shape, a.dtype), a, b)
+    build.state_gradient(first, (a, b), (y,), lambda build, dys, wanted: (None, None))
+    return y
 
 
 def binary(build: Build, name: str, a: Tensor, b: Tensor) -> Tensor:

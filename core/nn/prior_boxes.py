@@ -187,14 +187,18 @@ def detections(build: Build, boxes: Tensor, scores: Tensor, choice: Choice) -> T
     return y
 
 
-def found_rows(rows: np.ndarray, batch: int) -> np.ndarray:
-    """Return the rows of `detections` that hold one; without any, a row for each image that has only its number."""
-    kept = rows[rows[:, 1] >= 0]
-    if len(kept):
-        return kept
-    kept = np.full((batch, rows.shape[1]), GONE, rows.dtype)
-    kept[:, 0] = np.arange(batch)
-    return kept
+def is_row(build: Build, rows: Tensor) -> Tensor:
+    """Return 1 for the rows of `detections` (rows, 7) that hold one, and 0 for others."""
+    label = shapes.cut(build, rows, (rows.shape[0], 1), (0, 1))
+    (flags,) = build.pointwise("y0 = x0 >= 0 ? 1 : 0;", [label])
+    return build.without_gradient(flags)
+
+
+def no_rows(batch: int) -> np.ndarray:
+    """Return what the SSD fork has where there are no detections: for each image a row that begins with its number."""
+    rows = np.full((batch, 7), GONE, np.float32)
+    rows[:, 0] = np.arange(batch)
+    return rows
 
 
 def _without(build: Build, x: Tensor, place: int) -> Tensor:

@@ -35,6 +35,7 @@ COMPARISONS = {
     "lesser": "less",
     "lesser_equal": "less_or_equal",
 }
+WHOLE = ("int32", "int64")  # types of whole numbers that sessions know
 ROUNDED = {"floor": "floor", "ceil": "ceil", "rint": "rint", "round": "round", "trunc": "trunc", "fix": "trunc"}
 
 
@@ -63,7 +64,21 @@ def _where(build: Build, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _cast(build: Build, x: Tensor, dtype: str) -> Tensor:
+    if dtype in WHOLE:  # in sessions whole numbers are real ones
+        return elementwise.rounded(build, build.cast(x, "float32") if x.dtype == "float16" else x, "trunc")
     return build.cast(x, dtype) if x.dtype != dtype else moves.copied(build, x, x.shape)
+
+
+def _remainder(build: Build, a: Tensor, b: Tensor) -> Tensor:
+    return elementwise.constant_binary(build, "remainder", a, b)
+
+
+def _remainder_of_number(build: Build, x: Tensor, scalar: float, **_: Any) -> Tensor:
+    return _remainder(build, x, build.filled((1,) * max(1, x.ndim), scalar, x.dtype))
+
+
+def _remainders_outside(given: Given) -> str:
+    return "it computes with whole numbers as a rule"
 
 
 def _same_types(build: Build, *values: Tensor, **_: Any) -> tuple[Tensor, ...]:
@@ -153,7 +168,17 @@ INNER.update(
         **{f"_{name}_scalar": _compared_with_number(comparison) for name, comparison in COMPARISONS.items()},
         **{f"{kind}{name}": _compared(c) for name, c in COMPARISONS.items() for kind in ("_", "broadcast_")},
         **{name: _rounded(function) for name, function in ROUNDED.items()},
-        "Cast": Row(("data",), _cast, {"dtype": real}, casts=True),
+        "Cast": Row(
+            ("data",),
+            _cast,
+            {"dtype": word("float32", "float16", "float64", *WHOLE)},
+            casts=True,
+            outside=lambda given: "its numbers are whole ones" if given["dtype"] in WHOLE else "",
+        ),
+        **dict.fromkeys(("_mod", "broadcast_mod"), Row(("lhs", "rhs"), _remainder, outside=_remainders_outside)),
+        "_mod_scalar": Row(
+            ("data",), _remainder_of_number, {"scalar": number(1.0), "is_int": flag}, outside=_remainders_outside
+        ),
         "amp_cast": Row(("data",), _cast, {"dtype": real}, casts=True),
         "amp_multicast": Row(
             _counted("data_"),

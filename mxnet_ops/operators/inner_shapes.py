@@ -14,6 +14,7 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.operators.inner import (
+    FLOATS,
     INNER,
     MOST_CONSTANT,
     Row,
@@ -161,7 +162,13 @@ def _bound(attributes: Attributes, name: str) -> int | None:
 
 
 def _filled_like(value: float) -> Row:
-    return row("data", lambda build, x: moves.filled(build, x.shape, value, x.dtype), view=True)
+    return Row(
+        ("data",),
+        lambda build, x, **_: moves.filled(build, x.shape, value, x.dtype),
+        {"dtype": lambda attributes, name: attributes.text(name, "float32")},  # MXNet does not look at it
+        view=True,
+        outside=lambda given: "" if given["dtype"] in FLOATS else "its numbers are whole ones",
+    )
 
 
 def _filled(number_of: float | None) -> Row:

@@ -20,6 +20,7 @@ from clgraft.core.model import (
     carried,
     expect_precision,
 )
+from clgraft.core.nn import elementwise
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.attributes import Attributes
@@ -36,6 +37,11 @@ LOSSES = ("ocl_softmax_output", "ocl_regression_output")
 FACTORS = ("__lr_mult__", "__wd_mult__")  # attributes of variables
 # operators that are their first input, but for their gradients and for what they tell shapes
 SAME_IN_INFERENCE = ("make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
+# operators that take their type from another input than the first
+TYPED_BY = {"where": 1, "Embedding": 1}
+WHOLE = ("int32", "int64", "uint8")  # types whose numbers travel as real ones
+FILLED_ALIKE = ("zeros_like", "ones_like")
+QUOTIENTS = ("broadcast_div", "elemwise_div")
 REAL = ("float16", "float32", "float64")  # from narrow to wide
 MOST_CONSTANTS = 1000  # of a symbol
 MOST_CONSTANT_BYTES = 2**30  # of all constants that a symbol makes
@@ -317,6 +323,7 @@ class _Lowering:
         self._keys: list[Tensor] = []
         self._values: dict[Entry, Tensor] = {}
         self._states: dict[str, Tensor] = {}  # those that no node reads by number
+        self._whole: set[Entry] = set()  # values that are whole numbers in MXNet
         self._made = self._nbytes = 0
 
     def run(
@@ -350,6 +357,8 @@ class _Lowering:
                 for place, tensor in enumerate(self._lowered(number, node)):
                     self._values[number, place] = tensor
                     named.setdefault(own[place], tensor)
+                    if self._is_whole(number, place):
+                        self._whole.add((number, place))
         for number, node in enumerate(self._symbol.nodes):
             if (number, 0) in self._values:
                 named.setdefault(node.name, self._values[number, 0])
@@ -391,6 +400,9 @@ class _Lowering:
         try:
             if node.operator in SAME_IN_INFERENCE:
                 values = values[:1]
+            if plain_name(node.operator) in QUOTIENTS and self._whole.issuperset(node.inputs):
+                a, b = (value for value in values if value is not None)
+                return [elementwise.constant_binary(self._build, "whole_quotient", a, b)]
             names = (*does.arguments, *does.auxiliary)[len(values) :]
             found = self._built(does, [*values, *(self._states[f"{node.name}_{name}"] for name in names)])
             self._expect_room()
@@ -407,6 +419,18 @@ class _Lowering:
                 f"[mxnet] got {node} with inputs of shapes {shown}, expected ones that fit it"
                 f" ({type(error).__name__}: {error})"
             ) from None
+
+    def _is_whole(self, number: int, place: int) -> bool:
+        """Return whether an output of an operator is whole numbers."""
+        node, does = self._symbol.nodes[number], self._does[number]
+        name, given = plain_name(node.operator), dict(getattr(does, "given", ()))
+        if name == "shape_array":
+            return True
+        inherited = bool(node.inputs) and node.inputs[min(TYPED_BY.get(name, 0), len(node.inputs) - 1)] in self._whole
+        if name == "topk" and does.outputs[place] == "output0":  # the elements
+            return inherited
+        typed = given.get("dtype") and name not in FILLED_ALIKE
+        return given["dtype"] in WHOLE if typed else inherited
 
     def _built(self, operator: Operator, values: Sequence[Tensor | None]) -> list[Tensor]:
         """Return what an operator of clgraft builds from its arguments and states."""

@@ -125,11 +125,11 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
         elif shared is not None and shared._stay is None:
             self._reason = self._reason or shared._reason
         elif shared is not None:
-            self._stay = shared._stay
-            if self._reason and not self._stay.left:
-                self._stay.leave(self._reason)
-            if not self._stay.left:
-                self._stay.join(executor, shared._exec_group.execs[0], requests)
+            self._stay = stay = shared._stay
+            if self._reason and not stay.left:
+                stay.leave(self._reason)
+            if not stay.left:
+                stay.join(executor, shared._exec_group.execs[0], requests)
                 group._collect_arrays()
         elif not self._reason:
             names = [name for name in (*self._param_names, *self._aux_names) if not self._why_alone(name, executor)]

@@ -9,6 +9,10 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
+from clgraft.caffe_layers.data.sources import batches
+from clgraft.caffe_layers.nets import hdf5
+from clgraft.caffe_layers.nets.net import CaffeNet, read_net
+from clgraft.core.model import NetSession
 from tests.caffe_layers import test_attributes_audit as layers
 from tests.caffe_layers import test_attributes_audit_windows as windows
 from tests.caffe_layers.caffe_nets import TEST, TRAIN, close, gradients, inputs, layer, load
@@ -176,6 +180,65 @@ RARE: dict[str, tuple[str, str, dict[str, Any], int]] = {
     },
     "lstm unit": ("LSTMUnit", "", {"c": (1, 3, 4), "x": (1, 3, 16), "on": GOES_ON[1:2]}, 2),
 }
+
+
+def test_rows_that_a_filter_chooses_and_a_file_of_them(tmp_path):
+    """Filter and HDF5Output, whose file Caffe closes with the net."""
+    h5py = pytest.importorskip("h5py")
+    text = inputs({"x": (5, 3, 2), "z": (5,), "s": (5, 1)})
+    text += layer("Filter", "", ours=False, name="f", bottoms=["x", "z", "s"], tops=["a", "b"])
+    text += "layer { name: 'h' type: 'HDF5Output' bottom: 'x' bottom: 'z' hdf5_output_param { file_name: '%s' } }"
+    random = np.random.default_rng(3)
+    data = {"x": random.standard_normal((5, 3, 2)), "z": random.standard_normal(5)}
+    session = NetSession(CaffeNet(read_net((text % "none").encode())))
+    for number, selector in enumerate(([0, 2, 0, -1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1])):
+        path = str(tmp_path / f"{number}.h5")
+        native, data["s"] = load(text % path, TEST), np.array(selector).reshape(5, 1)
+        for name, array in data.items():
+            native.blobs[name].data[...] = array
+        native.forward()
+        found = session.run({name: array.astype("f4") for name, array in data.items()})
+        for top in "ab":
+            np.testing.assert_array_equal(found[top], native.blobs[top].data)
+        del native
+        hdf5.write_rows(f"{path}.ours", found["x"], found["z"])
+        with h5py.File(path, "r") as expected, h5py.File(f"{path}.ours", "r") as own:
+            assert sorted(expected) == sorted(own)
+            for name in own:
+                assert own[name].dtype == expected[name].dtype
+                np.testing.assert_array_equal(own[name][()], expected[name][()])
+
+
+WINDOWS = {
+    "": "",
+    "padded": "context_pad: 3",
+    "square": "crop_mode: 'square'",
+    "both": "context_pad: 2 crop_mode: 'square' scale: 0.25",
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_images(name, tmp_path):
+    """One window of each kind, so that both draw the same ones; sizes that are interpolated, and 2 to 1."""
+    image_module = pytest.importorskip("PIL.Image")
+    if "WindowData" not in caffe.layer_type_list():
+        pytest.skip("this Caffe reads no images")
+    pixels = np.random.default_rng(1).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    image_module.fromarray(pixels).save(tmp_path / "a.png")
+    for corners in ("3 4 20 39 30 2 49 20", "0 0 29 29 10 5 24 19"):
+        four = corners.split()
+        lines = f"2 0.9 {' '.join(four[:4])}\n1 0.1 {' '.join(four[4:])}"
+        (tmp_path / "list").write_text(f"# 0\n{tmp_path}/a.png\n3 40 50\n2\n{lines}\n")
+        own = f"source: '{tmp_path}/list' batch_size: 2 fg_fraction: 0.5 {WINDOWS[name]}"
+        text = "layer { name: 'd' type: 'WindowData' top: 'x' top: 'y' transform_param { crop_size: 15 mean_value: 9 }"
+        text += f" window_data_param {{ {own} }} }}"
+        native = load(text, TRAIN)
+        native.forward()
+        batch = next(batches(read_net(text.encode()).layer[0], True, np.random.default_rng(1)))
+        np.testing.assert_array_equal(batch["y"], native.blobs["y"].data)
+        np.testing.assert_array_equal(batch["x"], native.blobs["x"].data)
+
+
 UNDIFFERENTIATED = ("ArgMax",)
 GRADIENTS = "xabchs"
 

@@ -8,12 +8,13 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from clgraft.core import BuildError
-from clgraft.core.runtime import folders
+from clgraft.core.runtime import building, folders
 from clgraft.core.runtime.toolchains import pocl_cache
 from tests.folders import ROOT
 from tests.logs import logged
@@ -225,6 +226,21 @@ def test_the_limit_removes_what_was_used_least_recently(folder, monkeypatch):
     pocl_cache.trim(folder)
     assert not old.exists() and new.exists() and newest.exists()
     assert sorted(path.name for path in folder.iterdir()) == ["AB", "tempfile_new"]
+
+
+def test_a_process_looks_at_all_programs_only_after_new_ones(folder, monkeypatch):
+    old = program(folder, "AB1", bytes(1000), 1)
+    os.utime(folder / "AB", (1, 1))
+    began = time.time() - 5
+    monkeypatch.setattr(pocl_cache, "is_own", lambda: True)
+    monkeypatch.setattr(building, "built", [1])
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", "1000")
+    with monkeypatch.context() as patched:
+        patched.setattr(pocl_cache, "programs", lambda _: pytest.fail("all programs were looked at"))
+        pocl_cache._leave(folder / "running", os.getpid(), began)
+    program(folder, "AB2", bytes(1000), 2)
+    pocl_cache._leave(folder / "running", os.getpid(), began)
+    assert not old.exists()
 
 
 def test_a_program_that_was_used_since_it_was_listed_stays(folder, monkeypatch):

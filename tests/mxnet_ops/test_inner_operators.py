@@ -155,6 +155,7 @@ DECLARED = ("Cast",)  # operators that are served where the type is known
 OUTSIDE = (  # of regions; MXNet leaves casts of its automatic mixed precision out of the text of a symbol
     *("_contrib_ROIAlign", "_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution"),
     *("ROIPooling", "amp_cast", "amp_multicast", "argsort", "gather_nd", "repeat", "shape_array"),
+    *("_mod", "_mod_scalar", "broadcast_mod"),
 )
 CASES = [(name, number) for name, made in BETWEEN.items() for number in range(len(made))]
 

@@ -137,7 +137,7 @@ def enter() -> None:
             place.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(prefix=RUNNING, dir=place)
             _held.append(os.fdopen(handle, "r+b"))
-            atexit.register(_leave, Path(name), os.getpid())
+            atexit.register(_leave, Path(name), os.getpid(), os.fstat(handle).st_mtime)
             fcntl.flock(_held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -171,15 +171,24 @@ def _locked(file: IO[bytes]) -> bool:
         return False
 
 
-def _leave(path: Path, process: int) -> None:
-    """Remove the held file, and the programs that exceed the limit if this process has built any."""
+def _leave(path: Path, process: int, began: float) -> None:
+    """Remove the held file, and the programs that exceed the limit if there are new ones since this process began."""
     if os.getpid() != process:
         return
     with contextlib.suppress(OSError):
         path.unlink()
-    if building.built[0] and is_own():
-        with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):
+        if building.built[0] and is_own() and _has_new_programs(path.parent, began):
             trim(path.parent)
+
+
+def _has_new_programs(place: Path, since: float) -> bool:
+    """Return whether programs have come since a time: most that this process built were there, which PoCL does not say.
+
+    Programs are in folders of folders, which change when one comes. To look at each takes a second where many are kept.
+    """
+    with os.scandir(place) as found:
+        return any(each.stat(follow_symlinks=False).st_mtime >= since for each in found if each.is_dir())
 
 
 def _left_behind(place: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from clgraft import __version__
 from clgraft.core.graph import Graph
 from clgraft.core.graph.passes import optimise
 from clgraft.core.graph.structure import SKIPPED
-from clgraft.core.model import ModelError, Net
+from clgraft.core.model import Chosen, ModelError, Net
+from clgraft.core.nn.builder import Tensor
 from clgraft.plugins.onnx.writing.expressions import TYPES
 from clgraft.plugins.onnx.writing.operators import Call, write
 from clgraft.plugins.onnx.writing.writer import Writer
@@ -51,7 +52,9 @@ def to_onnx(
     values = {tensor.name: writer.take(name, tensor.shape) for name, tensor in lowered.inputs.items()}
     outputs = {port.name: lowered.values[port.name] for port in net.outputs}
     known = {*values, *lowered.parameters, *lowered.build.constants}
-    computed = [name for name in dict.fromkeys(tensor.name for tensor in outputs.values()) if name not in known]
+    flags = [chosen.flags for name, chosen in lowered.chosen.items() if name in outputs]
+    wanted = dict.fromkeys(tensor.name for tensor in (*outputs.values(), *flags))
+    computed = [name for name in wanted if name not in known]
     graph = _simplified(lowered.build.graph.graph(*computed), lowered.values) if computed else None
     read = {name for node in graph.nodes for name in node.reads} if graph else set()
     for inside, name in lowered.parameters.items():
@@ -60,14 +63,20 @@ def to_onnx(
     for inside, array in lowered.build.constants.items():
         if inside in read or any(tensor.name == inside for tensor in outputs.values()):
             values[inside] = writer.parameter(writer.free(inside), array)
-    wishes = _wishes(lowered.values, outputs)
+    wishes = _wishes(lowered.values, outputs, lowered.chosen)
     for node in graph.nodes if graph else ():
         _add(writer, node, values, wishes)
+    for name, chosen in lowered.chosen.items():
+        if name in outputs:
+            _choose(writer, name, chosen, outputs[name], values)
     for name, tensor in outputs.items():
+        if name in lowered.chosen:
+            continue
         value = values[tensor.name]
         if value != name or writer.shape(value) != tensor.shape:
             values[tensor.name] = writer.reshaped(value, tensor.shape, name)
-    named = [_port(name, tensor.dtype, tensor.shape) for name, tensor in outputs.items()]
+    sizes = {name: _sizes(name, tensor.shape, lowered.chosen.get(name)) for name, tensor in outputs.items()}
+    named = [_port(name, tensor.dtype, sizes[name]) for name, tensor in outputs.items()]
     made = helper.make_graph(writer.nodes, net.kind, inputs, named, writer.constants)
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_model(
@@ -79,6 +88,20 @@ def to_onnx(
     )
 
 
+def _choose(writer: Writer, name: str, chosen: Chosen, whole: Tensor, values: dict[str, str]) -> None:
+    """Add an output whose size depends on elements."""
+    flags = writer.reshaped(values[chosen.flags.name], (chosen.flags.size,))
+    no = writer.constant(0, chosen.flags.dtype)
+    kept = writer.add("Not", [writer.add("Equal", [flags, no], (chosen.flags.size,))], (chosen.flags.size,))
+    rows = writer.reshaped(values[whole.name], whole.shape)
+    writer.add("Compress", [rows, kept], whole.shape, name, axis=chosen.axis)
+
+
+def _sizes(name: str, shape: tuple[int, ...], chosen: Chosen | None) -> tuple[int | str, ...]:
+    """Return the shape of an output, with a name for a size that depends on elements."""
+    return tuple(f"{name}/count" if chosen and axis == chosen.axis else size for axis, size in enumerate(shape))
+
+
 def _simplified(graph: Graph, named: Mapping[str, Any]) -> Graph:
     """Return a graph without what is computed twice or for nothing, but with all values that have a name."""
     whole = optimise(graph, "-all,dead")
@@ -88,7 +111,7 @@ def _simplified(graph: Graph, named: Mapping[str, Any]) -> Graph:
     return optimise(single.with_outputs(graph.outputs), "-all,dead")
 
 
-def _port(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+def _port(name: str, dtype: str, shape: tuple[int | str, ...]) -> Any:
     """Return an input or output."""
     kinds = {**TYPES, "int32": TensorProto.INT32, "int64": TensorProto.INT64, "uint8": TensorProto.UINT8}
     if dtype not in kinds:
@@ -96,11 +119,17 @@ def _port(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
     return helper.make_tensor_value_info(name, kinds[dtype], shape)
 
 
-def _wishes(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the name and the shape that the net gives to each value of the graph; outputs come first."""
+def _wishes(
+    values: Mapping[str, Any], outputs: Mapping[str, Any], open_ones: Collection[str]
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the name and the shape that the net gives to each value of the graph; outputs come first.
+
+    Names of values whose size depends on elements are left to what is made of them.
+    """
     wishes: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, tensor in (*outputs.items(), *values.items()):
-        wishes.setdefault(tensor.name, (name, tuple(tensor.shape)))
+        if name not in open_ones:
+            wishes.setdefault(tensor.name, (name, tuple(tensor.shape)))
     return wishes
 
 

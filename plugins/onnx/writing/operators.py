@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.model import ModelError
-from clgraft.core.nn import pooling
+from clgraft.core.nn import detection, pooling
 from clgraft.core.nn.element_functions import ACTIVATIONS
 from clgraft.core.operators.pointwise import read_assignments, read_value
 from clgraft.core.problem.layout import FIRST
@@ -232,10 +232,101 @@ def regions(call: Call) -> list[str]:
 
 
 def gather(call: Call) -> list[str]:
+    problem, index = call.problem, call.reads["index"]
+    if problem.sharing == "shared":
+        return call.add("Gather", [call.reads["x"], index], axis=1)
+    return call.add("GatherElements", [call.reads["x"], _of_elements(call, index)], axis=1)
+
+
+def _of_elements(call: Call, index: str) -> str:
+    """Return an index with a place for each element."""
+    problem, writer = call.problem, call.writer
+    shape = (problem.outer, problem.count, problem.inner)
+    if problem.sharing == "elements" or (problem.sharing == "rows" and problem.inner == 1):
+        return writer.reshaped(index, shape)
+    column = writer.reshaped(index, (problem.count, 1) if problem.sharing == "shared" else (*shape[:2], 1))
+    return writer.add("Expand", [column, writer.constant(shape, "int64")], shape)
+
+
+def cumulative(call: Call) -> list[str]:
     problem = call.problem
-    call.expect(problem.sharing in ("shared", "elements"), "places that all rows share, or one for each element")
-    operator = "Gather" if problem.sharing == "shared" else "GatherElements"
-    return call.add(operator, [call.reads["x"], call.reads["index"]], axis=1)
+    call.expect(problem.operator == "sum", "a cumulative sum")
+    words = {"exclusive": int(problem.exclusive), "reverse": int(problem.reverse)}
+    return call.add("CumSum", [*call.reads.values(), call.writer.constant(1, "int64")], **words)
+
+
+def scatter(call: Call) -> list[str]:
+    problem, writer = call.problem, call.writer
+    words = {"set": {}, "add": {"reduction": "add"}}.get(problem.operator)
+    good = words is not None and problem.onto_zero and (not words or writer.opset >= 16)
+    call.expect(good, "elements that are put or (from opset 16 on) added into zeros")
+    zeros = writer.constant(np.zeros((problem.outer, problem.extent, problem.inner)), problem.dtype)
+    reads = [zeros, _of_elements(call, call.reads["index"]), call.reads["updates"]]
+    return call.add("ScatterElements", reads, axis=1, **(words or {}))
+
+
+def topk(call: Call) -> list[str]:
+    """Write TopK, of which equal elements come in their order; NaN, which ONNX does not place, is not looked at."""
+    problem, writer = call.problem, call.writer
+    (x,) = call.reads.values()
+    shapes = [argument.shape for argument in problem.arguments() if argument.role == "out"]
+    if problem.last:  # the first one of a reversed axis
+        ends = [writer.constant([number], "int64") for number in (-1, np.iinfo(np.int64).min, 1, -1)]
+        x = writer.add("Slice", [x, *ends], writer.shape(x))
+    count = writer.constant([problem.k], "int64")
+    words = {"axis": 1, "largest": int(not problem.smallest), "sorted": 1}
+    values, places = writer.add_many("TopK", [x, count], shapes, [call.names[0], ""], **words)
+    if problem.last:
+        places = writer.add("Sub", [writer.constant(problem.extent - 1, "int64"), places], shapes[1])
+    return [values, writer.add("Cast", [places], shapes[1], call.names[1], to=CASTS["int32"])]
+
+
+MOST_BOXES = 4096  # of an image whose boxes have labels: what is written compares every two
+
+
+def suppressed(call: Call) -> list[str]:
+    """Write NonMaxSuppression, whose scores are the boxes' places from the last on, and 0 for those that do not count.
+
+    Boxes with labels are those of the class of the first box with that label.
+    """
+    problem, writer = call.problem, call.writer
+    images, boxes = problem.images, problem.boxes
+    good = problem.dtype == "float32" and call.scalars["overlap"] >= 0
+    call.expect(good, "boxes of float32, and an overlap from 0 on")
+    order = writer.constant(detection.falling(boxes), "float32")
+    scores = writer.add("Mul", [call.reads["valid"], order], (images, boxes))
+    classes = 1
+    if problem.labels:
+        call.expect(boxes <= MOST_BOXES, f"at most {MOST_BOXES} boxes with labels")
+        classes, square = boxes, (images, boxes, boxes)
+        labels = call.reads["labels"]
+        column, line = (writer.reshaped(labels, (images, *two)) for two in ((boxes, 1), (1, boxes)))
+        alike = writer.add("Cast", [writer.add("Equal", [column, line], square)], square, to=TYPES["float32"])
+        before = writer.constant(detection.earlier(boxes), "float32")
+        earlier = writer.add("Mul", [alike, before], square)
+        as_input = writer.opset >= 18
+        reads = [earlier, *([writer.constant([2], "int64")] if as_input else [])]
+        seen = writer.add("ReduceMax", reads, (images, boxes, 1), keepdims=1, **({} if as_input else {"axes": [2]}))
+        first = writer.add("Sub", [writer.constant(1.0, "float32"), seen], (images, boxes, 1))
+        own = writer.add("Mul", [alike, first], square)
+        scores = writer.add("Mul", [own, writer.reshaped(scores, (images, 1, boxes))], square)
+    limits = [min(call.scalars["overlap"], 1.0), 0.0]
+    chosen = writer.add(
+        "NonMaxSuppression",
+        [
+            call.reads["boxes"],
+            writer.reshaped(scores, (images, classes, boxes)),
+            writer.constant([boxes], "int64"),
+            *(writer.constant([limit], "float32") for limit in limits),
+        ],
+        (0, 3),  # as many as there are
+        center_point_box=int(problem.center),
+    )
+    places = writer.add("Gather", [chosen, writer.constant([0, 2], "int64")], (0, 2), axis=1)
+    shape = writer.add("Shape", [places], (2,))
+    count = writer.add("Slice", [shape, *(writer.constant([place], "int64") for place in (0, 1))], (1,))
+    ones = writer.add("Expand", [writer.constant([1.0], "float32"), count], (0,))
+    return call.add("ScatterND", [writer.constant(np.zeros((images, boxes)), "float32"), places, ones])
 
 
 def cast(call: Call) -> list[str]:
@@ -307,7 +398,14 @@ WRITERS: dict[str, Callable[[Call], list[str]]] = {
     **{"conv": conv, "deconv": conv, "dense": dense, "matmul": matmul, "softmax": softmax, "batchnorm": batch_norm},
     **{"lrn": lrn, "pool": pool, "concat": concat, "slice": cut, "pad": pad, "transpose": transpose},
     **{"repeat": repeat, "interpolate": interpolate, "cast": cast, "pointwise": pointwise},
-    **{"roialign": regions, "gather": gather},
+    **{
+        "roialign": regions,
+        "gather": gather,
+        "scatter": scatter,
+        "cumulative": cumulative,
+        "topk": topk,
+        "suppress": suppressed,
+    },
 }
 
 

@@ -162,7 +162,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def test_every_binary_function_has_a_test() -> None:
-    others = "add_multiple subtract_multiple fmod modulo maximum_last minimum_last"
+    others = "add_multiple subtract_multiple fmod modulo remainder whole_quotient maximum_last minimum_last"
     assert set(BINARY) == {*MEANING, *QUESTIONS, *others.split()}
 
 
@@ -178,6 +178,10 @@ def test_multiples_and_remainders() -> None:
     np.testing.assert_array_equal(two("subtract_multiple", a, b, factor=2.5), a - 2.5 * b)
     np.testing.assert_array_equal(two("fmod", a, b), np.fmod(a, b))
     np.testing.assert_array_equal(two("modulo", a, b), np.mod(a, b))
+    a, b = np.trunc([*a, 5]), np.array([*b, 0])
+    np.testing.assert_array_equal(two("remainder", a, b)[:-1], np.mod(a[:-1], b[:-1]))
+    np.testing.assert_array_equal(two("whole_quotient", a, b)[:-1], np.trunc(a[:-1] / b[:-1]))
+    assert not two("remainder", a, b)[-1] and not two("whole_quotient", a, b)[-1]
 
 
 def test_extremes_of_two_keep_nan_and_differ_in_who_wins() -> None:

@@ -8,7 +8,7 @@ from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.data.sources import GIVEN, KINDS
 from clgraft.caffe_layers.hosted.classes import CLASSES
 from clgraft.caffe_layers.nets.layers import is_loss
-from clgraft.caffe_layers.nets.net import ACCURACY, DATA, INPUT, SILENCE, SPLIT
+from clgraft.caffe_layers.nets.net import ACCURACY, DATA, FILTER, INPUT, SAVE, SILENCE, SPLIT
 from clgraft.caffe_layers.swap.rules import OWN
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
@@ -27,7 +27,7 @@ def layers() -> dict[str, list[str]]:
     ours = {name[len("Ocl") :]: name for name in LAYERS if name not in OWN}
     ours.update(CLASSES)
     trained = {kind for kind, name in ours.items() if is_loss(name)} | {ACCURACY, *KINDS, *GIVEN} - {INPUT}
-    runs = (set(ours) | {INPUT, SPLIT, SILENCE}) - trained
+    runs = (set(ours) | {INPUT, SPLIT, SILENCE, FILTER, SAVE}) - trained
     own = set(CAFFE.split())
     return {
         "Caffe's, in every session": sorted(runs & own),

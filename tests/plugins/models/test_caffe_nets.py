@@ -33,6 +33,7 @@ layer { name: "fc" type: "InnerProduct" bottom: "pool" top: "fc" inner_product_p
 layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }
 """
 )
+FILTER = 'input: "s" input_shape { dim: 2 } layer { name: "f" type: "Filter" bottom: "data" bottom: "s" top: "a" } '
 RNG = np.random.default_rng(2)
 WEIGHTS = [
     LayerWeights("conv", "Convolution", (random(4, 3, 3, 3), random(4))),
@@ -183,10 +184,34 @@ def test_a_rectifier_with_learned_slopes() -> None:
     near(net.run({"data": x})["p"], np.where(x > 0, x, x * slope[:, None, None]))
 
 
+def test_a_filter_keeps_the_rows_of_its_selector(tmp_path) -> None:
+    text = 'input: "x" input_shape { dim: 4 dim: 3 } input: "s" input_shape { dim: 4 dim: 1 }'
+    text += ' layer { name: "y" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }'
+    text += ' layer { name: "f" type: "Filter" bottom: "y" bottom: "x" bottom: "s" top: "a" top: "b" }'
+    text += ' layer { name: "h" type: "HDF5Output" bottom: "a" bottom: "s"'
+    text += f' hdf5_output_param {{ file_name: "{tmp_path}/h" }} }}'
+    net, x = session(text), random(4, 3)
+    assert [port.name for port in net.outputs] == ["a", "b", "s"] and net.output_shapes()["a"] == (4, 3)
+    for selector in ([0, 1, 0, -2], [0, 0, 0, 0], [1, 1, 1, np.nan]):
+        s = np.float32(selector).reshape(4, 1)
+        found = net.run({"x": x, "s": s})
+        np.testing.assert_array_equal(found["a"], 2 * x[s[:, 0] != 0])
+        np.testing.assert_array_equal(found["b"], x[s[:, 0] != 0])
+        np.testing.assert_array_equal(net.values("a"), found["a"])
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UnsupportedOperators, match=r"Filter 'f' .*a net for predictions may have it"):
+        net.trainer()
+
+
 @pytest.mark.parametrize(
     ("text", "weights", "words"),
     [
-        ('layer { name: "a" type: "Filter" bottom: "data" top: "a" }', (), "clgraft has no layer of this type"),
+        ('layer { name: "a" type: "WindowData" top: "a" }', (), "clgraft has no layer of this type"),
+        ('layer { name: "a" type: "Filter" bottom: "data" top: "a" }', (), "[filter] got 1 bottoms, expected 2"),
+        ('layer { name: "a" type: "Filter" bottom: "data" bottom: "data" top: "a" }', (), "one number for each row"),
+        (FILTER + 'layer { name: "b" type: "ReLU" bottom: "a" top: "b" }', (),
+         "ReLU 'b' (reads 'a' of Filter 'f', whose size depends on elements)"),
+        ('layer { name: "a" type: "HDF5Output" bottom: "data" bottom: "data" }', (), "file_name ''"),
         ('layer { name: "a" type: "Python" bottom: "data" top: "a" python_param { module: "m" layer: "L" } }', (),
          "m.L"),
         ('layer { name: "a" type: "SoftmaxWithLoss" bottom: "data" bottom: "data" top: "a" }', (), "a loss: a net for"),

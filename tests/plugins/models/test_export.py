@@ -17,6 +17,8 @@ from clgraft.core.model import ModelError  # noqa: E402
 from clgraft.plugins.command_line.main import main  # noqa: E402
 from clgraft.plugins.models.loaded import LoadedSession  # noqa: E402
 from tests.caffe_layers.net_styles import STYLES, small  # noqa: E402
+from tests.plugins.models import symbols  # noqa: E402
+from tests.plugins.models import test_caffe_forks as caffe_forks  # noqa: E402
 from tests.plugins.models import test_caffe_nets as caffe_nets  # noqa: E402
 from tests.plugins.models import test_mxnet_nets as mxnet_nets  # noqa: E402
 from tests.plugins.onnx import mxnet_exports  # noqa: E402
@@ -126,6 +128,58 @@ FORKS = {
 def test_layers_of_caffe(name):
     session = loaded(caffe_nets.session(caffe_nets.INPUT + {**LAYERS, **FORKS}[name]))
     compare(session, {"data": caffe_nets.random(2, 3, 8, 8, seed=3)}, rounding=1e-5)
+
+
+def test_detections_of_ssd():
+    """A row for each detection, as many as there are; in the session a row of -1 where there are none."""
+    shapes = {"at": (2, 48), "score": (2, 36), "prior": (1, 2, 48)}
+    text = caffe_forks.inputs(**shapes) + "layer { name: 'y' type: 'DetectionOutput' bottom: 'at' bottom: 'score'"
+    text += " bottom: 'prior' top: 'y' detection_output_param { num_classes: 3 code_type: CENTER_SIZE keep_top_k: 9"
+    text += " confidence_threshold: 0.7 nms_param { nms_threshold: 0.45 top_k: 8 } } }"
+    session = loaded(caffe_nets.session(text))
+    rng = np.random.default_rng(2)
+    corner = rng.uniform(0, 0.7, (12, 2))
+    prior = np.stack([np.concatenate([corner, corner + rng.uniform(0.1, 0.3, (12, 2))], 1), np.full((12, 4), 0.1)])
+    given = {
+        "at": rng.standard_normal((2, 48)).astype("f4"),
+        "score": rng.uniform(0, 1, (2, 36)).astype("f4"),
+        "prior": prior.reshape(1, 2, -1).astype("f4"),
+    }
+    model = compare(session, given)
+    assert {"NonMaxSuppression", "TopK", "Compress"} <= {node.op_type for node in model.graph.node}
+    assert 4 < session.run(given)["y"].shape[2] < 18
+
+
+def test_rows_of_a_filter():
+    session = loaded(caffe_nets.session(caffe_nets.INPUT + caffe_nets.FILTER))
+    for selector in ([0, 1], [0, 0]):
+        compare(session, {"data": caffe_nets.random(2, 3, 8, 8), "s": np.float32(selector)}, rounding=0)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"overlap_thresh": 0.4, "id_index": 0, "topk": 30},
+        {"overlap_thresh": 0.4, "topk": -1, "force_suppress": True, "valid_thresh": 0.2},
+        {"overlap_thresh": 0.5, "id_index": 0, "background_id": 1, "in_format": "center", "out_format": "center"},
+    ],
+)
+def test_boxes_of_gluoncv(attributes):
+    """`box_nms`, as SSD, YOLO and Faster R-CNN have it: with labels only boxes of one class remove each other."""
+    given = {"coord_start": 2, "score_index": 1, "in_format": "corner", "out_format": "corner", **attributes}
+    session = loaded(symbols.session(symbols.symbol([("_contrib_box_nms", "y", given, ["data"])])))
+    rng = np.random.default_rng(3)
+    corner = rng.uniform(0, 20, (2, 40, 2))
+    columns = [rng.integers(0, 3, (2, 40, 1)), rng.permutation(80).reshape(2, 40, 1) / 80, corner]
+    data = np.concatenate([*columns, corner + rng.uniform(4, 12, (2, 40, 2))], 2).astype("f4")
+    compare(session, {"data": data})
+    (found,) = session.run({"data": data}).values()
+    assert 10 < (found[..., 1] >= 0).sum() < 70
+
+
+def test_whole_numbers_of_centernet():
+    net, x, _ = mxnet_nets.decoder_of_centernet()
+    compare(loaded(net), x)
 
 
 def test_regions_of_fast_rcnn():

@@ -55,6 +55,61 @@ def test_a_net_in_another_precision(precision, rounding) -> None:
     near(found.astype(np.float64), expected, rounding)
 
 
+def decoder_of_centernet():
+    """Return a net with the operators of CenterNet's decoder, its inputs, and what it computes."""
+    whole = {"dtype": "int64"}
+    net = symbol(
+        [
+            ("Reshape", "flat", {"shape": "(0, -1)"}, ["heat"]),
+            ("topk", "first", {"k": 6, "ret_typ": "both"}, ["flat"]),
+            ("Cast", "place", whole, ["first:1"]),
+            ("shape_array", "shape", {}, ["heat"]),
+            ("SliceChannel", "sizes", {"axis": 0, "num_outputs": 4}, ["shape"]),
+            ("elemwise_mul", "area", {}, ["sizes:2", "sizes:3"]),
+            ("broadcast_div", "class", {}, ["place", "area"]),
+            ("broadcast_mod", "pixel", {}, ["place", "area"]),
+            ("broadcast_div", "row", {}, ["pixel", "sizes:3"]),
+            ("broadcast_mod", "column", {}, ["pixel", "sizes:3"]),
+            ("_arange", "counted", {"start": 256, "dtype": "float32"}, []),
+            ("slice_like", "some", {"axes": 0}, ["counted", "flat"]),
+            ("expand_dims", "upright", {"axis": -1}, ["some"]),
+            ("tile", "tiled", {"reps": "(1, 6)"}, ["upright"]),
+            ("Cast", "image", whole, ["tiled"]),
+            ("ones_like", "one", whole, ["image"]),
+            ("Concat", "joined", {"dim": 0, "num_args": 3}, ["image", "one", "pixel"]),
+            ("Reshape", "index", {"shape": "(3, -1)"}, ["joined"]),
+            ("Reshape", "lines", {"shape": "(0, 0, -1)"}, ["wide"]),
+            ("gather_nd", "taken", {}, ["lines", "index"]),
+            ("Reshape", "wides", {"shape": "(-1, 6)"}, ["taken"]),
+            ("_div_scalar", "half", {"scalar": 2}, ["wides"]),
+            ("Cast", "real", {"dtype": "float32"}, ["column"]),
+            ("elemwise_sub", "left", {}, ["real", "half"]),
+        ],
+        ["class", "row", "left", "first"],
+    )
+    rng = np.random.default_rng(4)
+    heat, wide = rng.permutation(2 * 3 * 35).reshape(2, 3, 5, 7).astype("f4"), random(2, 2, 5, 7)
+    order = np.argsort(-heat.reshape(2, -1), 1)[:, :6]
+    pixel = order % 35
+    wides = np.take_along_axis(wide.reshape(2, 2, -1)[:, 1], pixel, 1)
+    expected = [order // 35, pixel // 7, pixel % 7 - wides / 2, -np.sort(-heat.reshape(2, -1), 1)[:, :6]]
+    return session(net), {"heat": heat, "wide": wide}, expected
+
+
+def test_whole_numbers_divide_without_a_fraction() -> None:
+    net, given, expected = decoder_of_centernet()
+    for found, values in zip(net.run(given).values(), expected):
+        near(found, values)
+    a, b = np.float32([[7, -7, 7, -7, 6, 0, 5, -5, 16777215]]), np.float32([[2, 2, -2, -2, 3, 4, 0, 9, 16777213]])
+    lines = [("Cast", "p", {"dtype": "int32"}, ["a"]), ("Cast", "q", {"dtype": "int32"}, ["b"])]
+    lines += [("broadcast_div", "d", {}, ["p", "q"]), ("broadcast_mod", "m", {}, ["p", "q"])]
+    lines += [("broadcast_div", "r", {}, ["a", "q"])]
+    found = session(symbol(lines, ["d", "m"])).run({"a": a + np.sign(a) * np.float32(0.25) * (abs(a) < 99), "b": b})
+    assert found["d_output"].tolist() == [[3, -3, -3, 3, 2, 0, 0, 0, 1]]
+    assert found["m_output"].tolist() == [[1, 1, -1, -1, 0, 0, 0, 4, 2]]
+    assert session(symbol(lines, ["r"])).run({"a": a[:, :1], "b": b[:, :1]})["r_output"].tolist() == [[3.5]]
+
+
 def test_batches_of_any_size() -> None:
     net, x, expected = small()
     for count in (1, 2, 5):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from clgraft import core
+from clgraft.caffe_layers.data.pixels import resized
 from clgraft.caffe_layers.data.sources import batches
 from clgraft.caffe_layers.data.transform import Transform
 from clgraft.caffe_layers.nets.weights import read_caffemodel
@@ -150,6 +151,53 @@ def test_transformations_and_images(tmp_path):
     assert batch["b"].tolist() == [3, 1, 3]
 
 
+def test_bytes_get_another_size_as_in_opencv():
+    """Interpolated within a unit; tests with Caffe compare the pixels themselves."""
+    rng = np.random.default_rng(5)
+    image = rng.integers(0, 256, (3, 6, 9), dtype=np.uint8)
+    for size in ((3, 5), (6, 9), (11, 20), (1, 1)):
+        found = resized(image, size)
+        places = [np.clip((np.arange(n) + 0.5) * (e / n) - 0.5, 0, e - 1) for n, e in zip(size, image.shape[1:])]
+        low = [np.floor(place).astype(int) for place in places]
+        high = [np.minimum(at + 1, extent - 1) for at, extent in zip(low, image.shape[1:])]
+        (v, w), wide = (place - at for place, at in zip(places, low)), image.astype(float)
+        rows = wide[:, :, low[1]] * (1 - w) + wide[:, :, high[1]] * w
+        expected = rows[:, low[0]] * (1 - v)[:, None] + rows[:, high[0]] * v[:, None]
+        assert found.dtype == np.uint8 and np.abs(found - expected).max() <= 1.01, size
+    np.testing.assert_array_equal(resized(image[:, :4, :4], (2, 2))[:, 0, 0], (image[:, :2, :2].sum((1, 2)) + 2) // 4)
+
+
+def test_windows(tmp_path):
+    image_module = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 10, 3), dtype=np.uint8)
+    image_module.fromarray(pixels).save("a.png")
+    (tmp_path / "list.txt").write_text("# 0\na.png\n3 8 10\n3\n2 0.9 2 1 5 4\n1 0.1 0 0 3 3\n3 0.4 0 0 1 1\n")
+    given = 'source: "list.txt" batch_size: 4 fg_fraction: 0.5 bg_threshold: 0.3'
+    words = 'name: "x" type: "WindowData" top: "a" top: "b" transform_param {{ crop_size: 4 mean_value: 7 {} }}'
+    text = words.format("") + f" window_data_param {{ {given} scale: 0.5 }}"
+    batch = next(batches(layer(text), True, np.random.default_rng(1)))
+    channels = pixels[:, :, ::-1].transpose(2, 0, 1).astype("f4")
+    assert batch["b"].tolist() == [0, 0, 2, 2]
+    np.testing.assert_array_equal(batch["a"][3], (channels[:, 1:5, 2:6] - 7) * 0.5)
+    np.testing.assert_array_equal(batch["a"][0], (channels[:, :4, :4] - 7) * 0.5)
+    # a padding of one pixel on each side, of which two sides are outside of the image
+    text = words.format("mirror: true") + f" window_data_param {{ {given} context_pad: 1 cache_images: true }}"
+    found = np.concatenate([next(batches(layer(text), True, np.random.default_rng(i)))["a"][:2] for i in range(4)])
+    assert len({each.tobytes() for each in found}) == 2
+    for each in found:
+        rows, columns = (each[0] != 0).any(1), (each[0] != 0).any(0)
+        assert not rows[0] and rows[1:].all() and columns.sum() == 3 and (not columns[0] or not columns[3])
+    for wrong, message in (
+        ("# 0 a.png 3 8 10 1 2", "it ends too early"),
+        ("# 1 a.png 3 8 10 0", "where # 0 is expected"),
+        ("# 0 a.png 3 8 10 1 2 0.9 0 0 1 1", "1 objects and 0 backgrounds"),
+        ("# 0 a.png 3 8 10 2 2 0.9 0 0 1 8 1 0 0 0 1 8", "an image of 10 x 8 pixels"),
+    ):
+        (tmp_path / "list.txt").write_text(wrong)
+        with pytest.raises(ModelError, match=message):
+            next(batches(layer(words.format("") + f" window_data_param {{ {given} }}"), True, np.random.default_rng(1)))
+
+
 def test_hdf5(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File("a.h5", "w") as file:
@@ -165,6 +213,14 @@ def test_hdf5(tmp_path):
     for name, array in first.trainer.parameters.items():
         np.testing.assert_array_equal(again.trainer.parameters[name], array)
     assert again.iteration == 3
+    saving = 'layer { name: "h" type: "HDF5Output" bottom: "fc" bottom: "label" hdf5_output_param { file_name: "o.h5" }'
+    (tmp_path / "net.prototxt").write_text(DATA + REST + saving + " include { phase: TEST } }")
+    lines: list[str] = []
+    Solver("solver.prototxt", log=lambda file, line, severity="I": lines.append(line)).test_all()
+    with h5py.File("o.h5", "r") as file:
+        shapes = {name: (file[name].shape, file[name].dtype) for name in file}
+        assert shapes == {"data": ((4, 3, 1, 1), np.float32), "label": ((4, 1, 1, 1), np.float32)}
+    assert sum("net output #" in line for line in lines) == 2  # loss and accuracy
 
 
 def test_lmdb(tmp_path):
