@@ -41,7 +41,7 @@ LINES = {
 }
 GRADIENTS = {
     "gradients": ("gradients conv forward g16 n2 ic16 ih9 iw32 oc16 kh3 kw3 ph1 pw1", "in_kernel"),
-    "gradients, stride 2": ("gradients conv forward g16 n2 ic16 ih11 iw48 oc16 kh3 kw3 sh2 sw2 ph1 pw1", "in_kernel"),
+    "gradients, stride 2": ("gradients conv forward g16 n2 ic16 ih11 iw64 oc16 kh3 kw3 sh2 sw2 ph1 pw1", "in_kernel"),
 }
 
 # every line by itself, those of forward (gradients have no epilogues) with an epilogue, too

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from clgraft.core import BatchNormProblem, ConvProblem, GradientsProblem, PoolProblem, Problem, parse
+from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, Problem, parse
 from clgraft.core.problem import Gradient, layout
 from clgraft.core.problem.spatial import SpatialProblem
 from clgraft.core.tuning import problem_sets
@@ -106,7 +106,7 @@ def gradients_of(work: Problem) -> tuple[Gradient, ...]:
     if isinstance(work, PoolProblem) and work.keeps_argmax:
         return work.with_direction("forward_argmax").gradients()
     if isinstance(work, ConvProblem) and work.depthwise and work.layout == layout.FIRST:
-        return (Gradient.of(GradientsProblem(replace(work, bias=False))), *work.gradients()[2:])
+        return (Gradient.of(parse(f"gradients {replace(work, bias=False)}")), *work.gradients()[2:])
     return work.gradients()
 
 
