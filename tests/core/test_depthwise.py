@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise import cpu_fixed, cpu_gradients, grouped_planes
+from clgraft.core.operators.conv.depthwise import cpu_fixed, cpu_gradients, cpu_rows, grouped_planes
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
 from tests.core.guarded_memory import check_within_pages
@@ -144,6 +144,27 @@ def test_plans_for_other_machines(other_device: Context, name: str, direction: s
         if serves(other_device, problem, algorithm):
             check(other_device, problem, algorithm)
             check(other_device, problem, algorithm, accumulate=True)
+
+
+@pytest.mark.skipif(not ON_CPU, reason="the order of rows is that of CPU devices")
+def test_planes_larger_than_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned as if the cache were small: rows in the order of memory, few of them at a time."""
+    for implementation in (cpu_rows, cpu_gradients):
+        monkeypatch.setattr(implementation, "L1_BYTES", 0)
+    context, served = Context.on(None), 0
+    for line in (
+        "conv g5 n3 ic5 ih13 iw53 oc5 kh3 kw3 ph1 pw1 b1",
+        "conv g5 n3 ic5 ih14 iw75 oc5 kh3 kw3 sh2 sw2 ph1 pw1",
+        "conv g3 n3 ic3 ih13 iw40 oc6 kh3 kw3 ph2 pw2 dh2 dw2",
+    ):
+        for direction in DIRECTIONS:
+            problem = core.parse(line).with_direction(direction)
+            for algorithm in ("depthwise_rows", "depthwise_gradients"):
+                if serves(context, problem, algorithm):
+                    check(context, problem, algorithm)
+                    check(context, problem, algorithm, accumulate=True)
+                    served += 1
+    assert served >= 9
 
 
 @pytest.mark.skipif(not ON_CPU, reason="tiles of scratch are for CPU devices")

@@ -9,8 +9,9 @@ import pytest
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
-from clgraft.core.operators.pooling import elements
+from clgraft.core.operators.pooling import elements, side_by_side
 from clgraft.core.session.context import Context
+from tests.core.guarded_memory import guarded
 from tests.core.pointwise_checks import ROUNDING, planning_for, run
 from tests.problem_sets import problem_lines
 
@@ -121,6 +122,52 @@ def test_random_problems(seed: int, direction: str) -> None:
     check(problem, got, reference(problem, arrays))
 
 
+# windows side by side, with rows and columns that no window holds, and vectors that overlap
+SIDE_BY_SIDE = [
+    "n2 c3 ih5 iw55 kh2 kw2 sh2 sw2",
+    "n2 c3 ih6 iw32 kh2 kw2 sh2 sw2",
+    "n2 c3 ih9 iw17 kh2 kw2 sh2 sw2",
+    "n1 c5 iw9 kw2 sw2",
+]
+KINDS = {"max": 4, "average": 4, "sum f64": 1, "lp2": 1, "max f16": 1}  # with how many of the lines
+
+
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
+@pytest.mark.parametrize("past", [False, True])
+def test_windows_side_by_side(past: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all directions, within their arrays, added to what is there, and stored past the caches."""
+    monkeypatch.setattr(side_by_side, "outgrows_caches", lambda *_: past)
+    context, served = Context.on(None), 0
+    for kind, count in ({"max": 4} if past else KINDS).items():
+        for line in SIDE_BY_SIDE[:count]:
+            for direction in (*DIRECTIONS, "forward_argmax", "backward_argmax"):
+                try:
+                    problem = parse(f"pool {kind} {line}", direction)
+                    plan = context.plan(problem, "side_by_side")
+                except ProblemError:
+                    continue
+                inputs = problem.sample(np.random.default_rng(3))
+                exact = problem.reference(inputs)
+                for at_end in (False, True):
+                    given = {name: guarded(array, at_end)[0] for name, array in inputs.items()}
+                    outputs = {name: guarded(empty(problem, name), at_end)[0] for name in exact}
+                    plan.run(**given, **outputs)
+                    for name, array in outputs.items():
+                        check(problem, array, exact[name])
+                added = {name: np.full_like(array, 1) for name, array in outputs.items()}
+                plan.run(**inputs, **{name: core.accumulate(array) for name, array in added.items()})
+                for name, array in added.items():
+                    check(problem.with_direction("backward"), array, exact[name] + 1)
+                served += 1
+    assert served == (16 if past else 31)
+
+
+def empty(problem: PoolProblem, name: str) -> np.ndarray:
+    """Return an array for a result, full of what no result is."""
+    (argument,) = (argument for argument in problem.arguments() if argument.name == name)
+    return np.full(argument.shape, 99 if argument.dtype == "uint8" else np.nan, argument.dtype)
+
+
 SPECIAL = ["kh2 kw2 sh2 sw2", "kh3 kw3 ph1 pw1", "kh3 kw3 sh2 sw2 ph1 pw1 ceil", "kh8 kw20", "kh2 kw4 sw3"]
 
 
@@ -179,7 +226,7 @@ def test_gradients_are_differences(operator: str) -> None:
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
         chosen = {context.choose(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
-        assert chosen == {"whole", "planes", "elements", "empty"}
+        assert chosen == {"whole", "side_by_side", "planes", "elements", "empty"}
 
 
 def test_what_a_gpu_is_given() -> None:

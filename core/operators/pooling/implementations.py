@@ -9,14 +9,15 @@ from clgraft.core.operators.pooling import (
     mask,
     pixels_gpu,
     planes,
+    side_by_side,
     whole,
     windows_gpu,
 )
 from clgraft.core.operators.pooling.problem import PoolProblem
 from clgraft.core.planning.implementation import register, register_channels_last
 
-register(PoolProblem, (whole, planes, windows_gpu, elements))
+register(PoolProblem, (whole, side_by_side, planes, windows_gpu, elements))
 register(PoolProblem, (mask,), direction="mask")
 for _direction in ("forward_argmax", "backward_argmax"):
-    register(PoolProblem, (planes, windows_gpu, elements), direction=_direction)
+    register(PoolProblem, (side_by_side, planes, windows_gpu, elements), direction=_direction)
 register_channels_last(PoolProblem, (channels_whole, channels_cpu, pixels_gpu, channels_last, transposes))

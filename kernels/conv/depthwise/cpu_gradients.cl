@@ -14,6 +14,7 @@
 // XH    if defined, XH x XW and IH x IW are the planes' sizes, of one block or two: the compiler knows which lines are
 //       there
 // DATA  1: dx and dw; 0: dw alone
+// PAST_CACHES  dx is too large to be found in a cache again: rows of whole vectors are stored past them
 
 #ifndef R
 #define R 4
@@ -45,6 +46,7 @@
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
 #include "conv/grid.cl"
+#include "conv/past_caches.cl"
 
 #define MASKS (S + COLUMNS)  // of a vector
 
@@ -99,7 +101,8 @@ typedef struct {
 // writes over its end, and sums to taps. Unless `edge`, all lines are there.
 inline __attribute__((always_inline)) void sum_block(
     global const stored *xs_plane, global const stored *dy_plane, global stored *to, const real *weights, realv *taps,
-    local const maske *tables, local real *row, const Grid grid, const int u, const bool edge, Ahead *ahead) {
+    local const maske *tables, local real *row, const Grid grid, const int u, const bool edge, const bool past,
+    Ahead *ahead) {
     OF_PLANES
     OF_HALVES
     const int u0 = edge ? min(u, half_h - R) : u, h = u0 + shift_h;
@@ -112,7 +115,7 @@ inline __attribute__((always_inline)) void sum_block(
         for (int k = 0; k < R; k++, ahead->dy += VL) PREFETCH(ahead->dy);
 #if DATA
 #pragma unroll
-        for (int k = 0; k < PARTS; k++, ahead->dx += VL) PREFETCH_TO_WRITE(ahead->dx);
+        for (int k = 0; !past && k < PARTS; k++, ahead->dx += VL) PREFETCH_TO_WRITE(ahead->dx);
 #endif
 #endif
         local const maske *table = tables + n * MASKS * VL;
@@ -150,7 +153,7 @@ inline __attribute__((always_inline)) void sum_block(
             const int line = u0 * S + k, at = line * xw + v * S;
             if (edge && line >= xh) continue;
 #if S == 1
-            VSTORE(to, at, sum[k]);
+            PUT_VECTOR(past, to, at, sum[k])
 #else
             const int length = xw - v * S;
             realv low, high;
@@ -158,9 +161,11 @@ inline __attribute__((always_inline)) void sum_block(
             low.odd = sum[2 * k + 1].lo;
             high.even = sum[2 * k].hi;
             high.odd = sum[2 * k + 1].hi;
-            VSTORE(to, at, low);
+            if (!past || v * S + VL > n * VL * S) {  // else it is there already
+                PUT_VECTOR(past, to, at, low)
+            }
             if (length >= 2 * VL || vectors == 1) {
-                VSTORE(to, at + VL, high);
+                PUT_VECTOR(past, to, at + VL, high)
             } else {  // a row that ends with half of a pair
                 VSTORE_REAL(row, low);
                 VSTORE_REAL(row + VL, high);
@@ -172,7 +177,7 @@ inline __attribute__((always_inline)) void sum_block(
     }
 }
 
-#define SUM_BLOCK(u, edge) sum_block(xs_plane, dy_plane, to, weights, taps, tables, row, grid, u, edge, &ahead);
+#define SUM_BLOCK(u, edge) sum_block(xs_plane, dy_plane, to, weights, taps, tables, row, grid, u, edge, past, &ahead);
 
 // Sums lie in `totals` for `block_filters` filters at a time, and in registers over `group` images, so that planes are
 // read in their order, and sums stay short. partial[split][filter][tap], or dw itself if there is one split. `edges`
@@ -220,6 +225,7 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
                     global stored *edge = OPEN(edges) + lead, *result = OPEN(dx) + t * x_size;
                     const bool apart = !wanted || add_data || (S * VL > xw && o + 1 == last);
                     global stored *to = apart ? own_plane : result;
+                    const bool past = GOES_PAST(to, xw % VL == 0 && !apart);
                     if (t == 0 || t == planes - 1)
                         dy_plane = copy_plane(edge + (t == 0 ? 0 : edge_room), dy_plane, y_size);
                     if (t == planes - 1) xs_plane = copy_plane(edge + 2 * edge_room, xs_plane, x_size);

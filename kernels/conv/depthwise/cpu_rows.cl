@@ -7,6 +7,7 @@
 // would reach out of the tensor itself is summed by elements. Strides are 1 with any dilation, or 2 (SH, SW) without.
 //
 // PAST_CACHES  target is too large to be found in a cache again: rows of whole vectors are stored past them
+// BY_ROWS      blocks are taken in the order of memory, else those of the same columns one after the other
 
 #include "common/epilogue.cl"
 #include "conv/depthwise/cpu_scratch.cl"
@@ -17,6 +18,17 @@
 #define ADD_TO_ROWS(r, j, value)                                                                   \
     _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
         fma(value, (realv)(weights[(r - k * SH) * KW + j]), sum[k]);
+
+// Blocks of rows, and the vectors of their columns.
+#define FOR_ROWS for (int u0 = top; u0 < bottom; u0 += u0 % dh == dh - 1 ? (R - 1) * dh + 1 : 1)
+#define FOR_VECTORS for (int v0 = 0; v0 < ow; v0 += VL)
+#ifdef BY_ROWS
+#define FOR_OUTER FOR_ROWS
+#define FOR_INNER FOR_VECTORS
+#else
+#define FOR_OUTER FOR_VECTORS
+#define FOR_INNER FOR_ROWS
+#endif
 
 // One element of the result, with all checks.
 real sum_element(global const stored *plane, local const real *weights, const int h, const int column, const int ih,
@@ -53,14 +65,13 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
         global stored *to = OPEN(y) + t * size;
         global stored *to_ahead = to + size + top * ow;
         global const stored *ahead = OPEN(x) + ((source + sums) * source_size + top * SH * iw);
-        for (int v0 = 0; v0 < ow; v0 += VL) {
-            const int v = max(min(v0, ow - VL), 0), column = v * SW + grid.begin_w;
-            maskv masks[KW];
+        FOR_OUTER {
+            FOR_INNER {
+                const int v = max(min(v0, ow - VL), 0), column = v * SW + grid.begin_w, h = u0 * SH + grid.begin_h;
+                maskv masks[KW];
 #pragma unroll
-            for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * dw, iw);
-            const maskv fresh = TO_MASK(LANES >= v0 - v);
-            for (int u0 = top; u0 < bottom; u0 += u0 % dh == dh - 1 ? (R - 1) * dh + 1 : 1) {
-                const int h = u0 * SH + grid.begin_h;
+                for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * dw, iw);
+                const maskv fresh = TO_MASK(LANES >= v0 - v);
 #pragma unroll
                 for (int k = 0; k < R * SH * SW; k++, ahead += VL) PREFETCH(ahead);
 #pragma unroll

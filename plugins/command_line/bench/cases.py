@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from clgraft.core import BatchNormProblem, PoolProblem, Problem, parse
+from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, Problem, parse
+from clgraft.core.problem import Gradient, layout
 from clgraft.core.problem.spatial import SpatialProblem
 from clgraft.core.tuning import problem_sets
 from clgraft.plugins.plugin import PluginError
@@ -94,7 +95,19 @@ class Case:
 
     def problems(self, direction: str) -> list[Problem]:
         """Return the problems of a direction: the forward one, or its gradients."""
-        return [self.work] if direction == "forward" else [gradient.problem for gradient in self.work.gradients()]
+        return [self.work] if direction == "forward" else [gradient.problem for gradient in gradients_of(self.work)]
+
+
+def gradients_of(work: Problem) -> tuple[Gradient, ...]:
+    """Return a problem's gradients as graphs have them.
+
+    Both gradients of a depthwise convolution are one problem, and those of maxima read the argmax that forward keeps.
+    """
+    if isinstance(work, PoolProblem) and work.keeps_argmax:
+        return work.with_direction("forward_argmax").gradients()
+    if isinstance(work, ConvProblem) and work.depthwise and work.layout == layout.FIRST:
+        return (Gradient.of(parse(f"gradients {replace(work, bias=False)}")), *work.gradients()[2:])
+    return work.gradients()
 
 
 def group_of(work: Any) -> str:

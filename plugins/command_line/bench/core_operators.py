@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from clgraft import core
-from clgraft.core import Problem
+from clgraft.core import PoolProblem, Problem
 from clgraft.core.abi import lib
 from clgraft.core.nn import activations, element_functions, elementwise
-from clgraft.plugins.command_line.bench.cases import Case, Element
-from clgraft.plugins.command_line.bench.peers import Side
+from clgraft.plugins.command_line.bench.cases import Case, Element, gradients_of
+from clgraft.plugins.command_line.bench.peers import Side, aligned
 
 EPS = 1e-5
 
@@ -23,7 +23,7 @@ def bind(problem: Problem, arrays: dict[str, Any], scalars: tuple[float, ...] = 
     on_device = any(not isinstance(array, np.ndarray) for array in arrays.values())
     for argument in plan.arguments:
         if argument.name not in arrays:
-            zeros = np.zeros(argument.shape, argument.dtype)
+            zeros = aligned(np.zeros(argument.shape, argument.dtype))
             arrays[argument.name] = to_device(zeros) if on_device else zeros
     bound = [_buffer(arrays[a.name], a) for a in plan.arguments]
     return lambda: plan.execute(bound, scalars)
@@ -77,7 +77,10 @@ def _side(case: Case, arrays: dict[str, Any]) -> Side:
     if isinstance(work, Element):
         return _element(work, arrays)
     forward, calls = bind(work, arrays, tuple(work.trial_scalars().values())), []
-    for gradient in work.gradients():
+    if isinstance(work, PoolProblem) and work.keeps_argmax:
+        bind(work.with_direction("forward_argmax"), arrays)()
+    gradients = gradients_of(work)
+    for gradient in gradients:
         renamed = {name: arrays[symbol] for name, symbol in gradient.arguments.items() if symbol in arrays}
         usual = work.trial_scalars()
         scalars = tuple(usual[value] if isinstance(value, str) else value for value in gradient.scalars.values())
@@ -88,7 +91,7 @@ def _side(case: Case, arrays: dict[str, Any]) -> Side:
         for call in calls:
             call()
 
-    written = [symbol for gradient in work.gradients() for symbol in gradient.writes if not symbol.startswith("_")]
+    written = [symbol for gradient in gradients for symbol in gradient.writes if not symbol.startswith("_")]
     results = [next(a.name for a in work.arguments() if a.role == "out"), *written]
     return Side(forward, backward, lambda: [arrays[name] for name in results])
 

@@ -18,6 +18,7 @@ from clgraft.plugins.plugin import Peer, PluginError
 
 Call = Callable[[], object]
 
+LINE_BYTES = 64  # of a cache
 BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 NUMPY = Peer(
     "numpy", "numpy", "clgraft.plugins.command_line.bench.numpy_operators", fallback=True, thread_variables=BLAS
@@ -115,7 +116,16 @@ def net_batches(names: Sequence[str], batches: Sequence[int], nets: Collection[s
 
 def random(shape: Sequence[int], seed: int) -> np.ndarray:
     """Return normal random numbers in float32."""
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return aligned(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """Return a copy that begins with a line of a cache, as arrays of frameworks do; those of NumPy need not."""
+    room = np.empty(array.nbytes + LINE_BYTES, np.uint8)
+    start = -room.ctypes.data % LINE_BYTES
+    copy: np.ndarray = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def operands(work: Any) -> tuple[list[str], dict[str, np.ndarray]]:

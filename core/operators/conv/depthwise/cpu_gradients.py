@@ -9,7 +9,8 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.depthwise import cpu_fixed
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, splits_of_images
-from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
+from clgraft.core.operators.conv.depthwise.cpu_rows import L1_BYTES, PAST_FROM, sum_of_splits
+from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
@@ -22,6 +23,7 @@ FILE = "conv/depthwise/cpu_gradients.cl"
 MOST_TAPS, MOST_OF_AXIS = 25, 7  # most taps whose sums stay in registers, and most of a row or a column
 FEW_TAPS = 9
 ROWS = {(1, True): 7, (1, False): 4, (2, True): 2, (2, False): 1}  # of a block, by the stride and for few taps or more
+ROWS_OF_LARGE = {1: 4, 2: 1}  # where x and dy are more than a quarter of the L1 cache: fewer lines of memory at a time
 PLANE_BYTES = 512 * 1024  # of x and dy together, which have to stay in a core's L2 cache
 TABLE_BYTES = 12 * 1024  # of masks, which have to stay in the L1 cache
 SMALL_PLANE = 400  # pixels up to which sums stay in registers for several images
@@ -71,6 +73,8 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
     if min(pixels) < max(before, behind, lanes):
         raise Declined(f"serves planes of at least {max(before, behind, lanes)} pixels, got {min(pixels)}")
     most = ROWS[stride, taps <= FEW_TAPS]
+    if sum(pixels) * size > L1_BYTES // 4:
+        most = min(most, ROWS_OF_LARGE[stride])
     rows = ceil_div(half_h, ceil_div(half_h, most))
     splits, split_images, item_filters = splits_of_images(problem.batch, channels, planner)
     items = ceil_div(channels, item_filters)
@@ -90,6 +94,8 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
     }
     if half_h <= 2 * rows and not cpu_fixed.reserved(problem):
         defines.update({"XH": height.source, "XW": width.source, "IH": height.size, "IW": width.size})
+    if data and width.source % lanes == 0:
+        defines.update(past_caches(planner, problem.with_direction("backward_data"), lanes, PAST_FROM))
     result = "dx" if data else "dw"
     first = Launch(
         planner.kernel(FILE, NAME, defines, problem.dtype, MAD_ENABLE),

@@ -22,16 +22,17 @@ from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
+from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div
 
 NAME = "depthwise_rows"
-ROWS = 4  # rows of results that share their loads
+ROWS = {1: 4, 2: 2}  # rows of results that share their loads, by their stride: more read more lines at a time
 MOST_TAPS = 49  # most taps that are unrolled
 MOST_SUMS = 27  # registers for a filter's sums, of 32; processors with 16 registers have half of them
 TILE_BYTES = 16 * 1024  # bytes of a tile's results where a plane is larger than the L1 cache
+L1_BYTES = 32 * 1024  # a core's L1 cache; planes of more than half of it are read and written in the order of memory
 PAST_FROM = 2  # times the least result that outgrows the caches: from there on it gains to store it past them
 # settings that a search tries: rows, and work-items per core
 SEARCHED_ROWS = (4, 2, 8)
@@ -66,7 +67,8 @@ def plan(
 ) -> Launches:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
     chosen = {name: int(value) for name, value in (settings or {}).items()}
-    rows, items = chosen.pop("rows", ROWS), chosen.pop("items", 0)
+    usual = ROWS[min(problem.stride[0], 2)] if problem.direction == "forward" and problem.ndim == 2 else ROWS[1]
+    rows, items = chosen.pop("rows", usual), chosen.pop("items", 0)
     if chosen or rows not in SEARCHED_ROWS or not 0 <= items <= MOST_ITEMS:
         raise Declined(f"got settings {settings}, expected rows of {SEARCHED_ROWS} and items up to {MOST_ITEMS}")
     if not planner.device.is_cpu:
@@ -132,9 +134,12 @@ def _rows(
     defines = {**_defines(problem, planner, height, width, rows), "SH": height.stride, "SW": width.stride}
     lanes, targets = defines["VL"], problem.batch * channels
     defines.update(past_caches(planner, problem, lanes, PAST_FROM))
-    tile_h = _tile_lines(height.size, width.size * size, rows * height.step)
-    tiles = ceil_div(height.size, tile_h)
     plane_bytes = (height.source * width.source + height.size * width.size) * size
+    tile_h = _tile_lines(height.size, width.size * size, rows * height.step)
+    if width.size > lanes and plane_bytes > L1_BYTES // 2:
+        defines["BY_ROWS"] = 1
+        tile_h = height.size if targets >= planner.device.compute_units * ITEMS_PER_UNIT else tile_h
+    tiles = ceil_div(height.size, tile_h)
     item_planes = _planes(targets, tiles, plane_bytes, planner, items)
     with_epilogue = {**defines, **epilogue_defines(epilogue)}
     launch = Launch(
