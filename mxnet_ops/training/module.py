@@ -125,7 +125,8 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
         elif shared is not None and shared._stay is None:
             self._reason = self._reason or shared._reason
         elif shared is not None:
-            self._stay = stay = shared._stay
+            stay: Any = shared._stay
+            self._stay = stay
             if self._reason and not stay.left:
                 stay.leave(self._reason)
             if not stay.left:
@@ -133,8 +134,8 @@ class ResidentModule(mx.mod.Module):  # type: ignore[misc]
                 group._collect_arrays()
         elif not self._reason:
             names = [name for name in (*self._param_names, *self._aux_names) if not self._why_alone(name, executor)]
-            stay = Stay(executor, names, requests)
-            self._stay = stay if stay.residents else None
+            made = Stay(executor, names, requests)
+            self._stay = made if made.residents else None
 
     def _take_optimizer(self) -> None:
         """Have the optimizer's updates on the device, or the parameters back on the host."""
