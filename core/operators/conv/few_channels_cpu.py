@@ -14,6 +14,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.channels_last.pixels import choose_tile
 from clgraft.core.operators.conv.cpu_costs import costs
+from clgraft.core.operators.conv.gemm_cpu.backward_filter import sum_of_partials
 from clgraft.core.operators.conv.grid import Grid, spatial_grid
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -39,9 +40,8 @@ PACK_RANGE = 512  # rows of the weights' matrix that a work-item packs
 LINE_BYTES = 256 * 1024  # of the lines of a block of rows, which stay in a core's own cache
 CHUNK_BYTES = 192 * 1024  # and of the weights of a tile of outputs that are multiplied for a part of the pixels
 PAST_FROM = 0.75  # as of products of matrices
-FILTER_FILE, SUM_FILE = "conv/few_channels_cpu_filter.cl", "conv/gemm_cpu/backward_filter.cl"
+FILTER_FILE = "conv/few_channels_cpu_filter.cl"
 FILTER_BYTES = 320 * 1024  # of the lines and of the gradient of a block of rows
-SUM_RANGE = 64  # rows of a work-item that adds the splits
 REGISTERS = (32, 16)
 MOST_VECTORS = 4
 
@@ -258,11 +258,5 @@ def _plan_filter(problem: ConvProblem, planner: Planner) -> Launches:
         ),
         ("dw",),
     )
-    total = Launch(
-        planner.kernel(SUM_FILE, "sum_partials", defines, problem.dtype, MAD_ENABLE),
-        (ceil_div(depth, SUM_RANGE), tiles, 1),
-        (1, 1, 1),
-        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, 1, problem.out_channels, depth, SUM_RANGE)),
-        ("dw",),
-    )
+    total = sum_of_partials(problem, planner, partial, splits, tile)
     return Launches((products, total), layout.nbytes)

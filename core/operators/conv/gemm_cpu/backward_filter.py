@@ -15,7 +15,7 @@ from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, Workspace, ints
 from clgraft.core.planning.pairs import NUMBERS, pair_defines
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
@@ -193,6 +193,42 @@ def _given_split(
     raise Declined(f"settings {dict(chosen)} are no split that fits local memory")
 
 
+def sum_of_partials(
+    problem: ConvProblem,
+    planner: Planner,
+    partial: Workspace,
+    splits: int,
+    tile: RegisterTile,
+    defines: Mapping[str, int | str] | None = None,
+) -> Launch:
+    """Return the launch that adds the parts of a filter's gradient, which lie one after the other, in their order.
+
+    Parameters
+    ----------
+    problem : ConvProblem
+    planner : Planner
+    partial : Workspace
+        (splits, groups, tiles of output channels, rows of the weights' matrix, columns of a tile).
+    splits : int
+    tile : RegisterTile
+    defines : mapping, optional
+        What the file needs beside the grid's macros and the vector's length.
+    """
+    grid, groups = forward_grid(problem), problem.groups
+    depth, out_count = grid.taps * (problem.in_channels // groups), problem.out_channels // groups
+    vectors = {"VL": tile.lanes, "HALF_VL": tile.lanes // 2}
+    kernel = planner.kernel(
+        FILE, "sum_partials", {**GRID.defines(), **vectors, **(defines or {})}, problem.dtype, MAD_ENABLE
+    )
+    return Launch(
+        kernel,
+        (ceil_div(depth, SUM_RANGE), ceil_div(out_count, tile.columns), groups),
+        (1, 1, 1),
+        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, out_count, depth, tile.columns, SUM_RANGE)),
+        ("dw",),
+    )
+
+
 def plan(
     problem: ConvProblem,
     planner: Planner,
@@ -211,8 +247,7 @@ def plan(
     out_tiles = ceil_div(out_count, tile.columns)
     depth = grid.taps * channels
     pairs = pair_defines(planner.device) if numbers == NUMBERS else {}
-    sums: dict[str, int | str] = {**GRID.defines(), "VL": tile.lanes, "HALF_VL": tile.lanes // 2, **pairs}
-    defines = {**sums, **tile.defines()}
+    defines = {**GRID.defines(), **tile.defines(), **pairs}
     s = None
     if grid.pixels:
         if chosen:
@@ -243,13 +278,5 @@ def plan(
                 ("dw",),
             )
         )
-    launches.append(
-        Launch(
-            planner.kernel(FILE, "sum_partials", sums, problem.dtype, MAD_ENABLE),
-            (ceil_div(depth, SUM_RANGE), out_tiles, groups),
-            (1, 1, 1),
-            (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, out_count, depth, tile.columns, SUM_RANGE)),
-            ("dw",),
-        )
-    )
+    launches.append(sum_of_partials(problem, planner, partial, splits, tile, pairs))
     return Launches(tuple(launches), layout.nbytes)
