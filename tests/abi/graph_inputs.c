@@ -85,11 +85,11 @@ int main(int argc, char **argv) {
     const float row[2] = {257, 3}, rounded[2] = {256, 3}, unit[4] = {1, 0, 0, 1};
     for (int i = 0; i < 2; i++) {
         options.precision = i ? "bfloat16" : "float32";
-        REFUSED(clg_graph_create(context, "input x[1,2] w[2,2]\ny = x w | dense forward n1 i2 o2\noutput y\n", &options,
-                                 &plan),
+        REFUSED(clg_graph_create(
+                    context, "input x[1,2] w[2,2]\ny = x w | dense forward n1 i2 o2\noutput y\n", &options, &plan),
                 CLG_OK, "");
-        clg_buffer product[3] = {
-            of(CLG_HOST, (void *)row, sizeof row), of(CLG_HOST, (void *)unit, sizeof unit), of(CLG_HOST, y, sizeof row)};
+        clg_buffer product[3] = {of(CLG_HOST, (void *)row, sizeof row), of(CLG_HOST, (void *)unit, sizeof unit),
+                                 of(CLG_HOST, y, sizeof row)};
         REFUSED(clg_plan_run(plan, product, 3, NULL, 0), CLG_OK, "");
         same(y, i ? rounded : row, sizeof row);
         REFUSED(clg_plan_destroy(plan), CLG_OK, "");

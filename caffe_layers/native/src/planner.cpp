@@ -100,9 +100,8 @@ Plan::Plan(clg_context context, const Source &source) : handle(nullptr) {
     options.outputs = source.outputs.c_str();
     options.passes = source.passes.c_str();
     options.precision = source.precision.c_str();
-    const clg_status status = source.passes.empty()
-                                  ? clg_plan_create(context, source.text.c_str(), &handle)
-                                  : clg_graph_create(context, source.text.c_str(), &options, &handle);
+    const clg_status status = source.passes.empty() ? clg_plan_create(context, source.text.c_str(), &handle)
+                                                    : clg_graph_create(context, source.text.c_str(), &options, &handle);
     if (status != CLG_OK) throw Refusal(clg_last_error());
     std::uint32_t count = 0;
     clg_plan_counts(handle, &count, nullptr);
