@@ -39,6 +39,9 @@ TOOLCHAINS = "core/runtime/toolchains"
 NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
 # adapters' files with expressions that users write, and examples of them
 USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py", "caffe_layers/layers/pointwise.py"}
+# files whose problems tell MXNet the shapes of parameters, and where views of PyTorch become memory
+ASKED_FOR_SHAPES = {f"mxnet_ops/operators/{name}.py" for name in ("convolution", "deconvolution", "fully_connected")}
+OF_VIEWS = {"plugins/torch/lowering/builder.py"}
 # what an operator is translated by, and names of functions that compute there what it means
 TRANSLATIONS = (
     *("mxnet_ops/operators", "mxnet_ops/swap", "caffe_layers/layers"),
@@ -387,6 +390,19 @@ def test_translations_compute_nothing(folder):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             module, _, function = called.rpartition(".")
             if function in ARITHMETIC and module in ("", "math", "np"):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", TRANSLATIONS)
+def test_translations_make_no_problems(folder):
+    """Which problems an operator is made of is chosen in core/nn: adapters call functions of it."""
+    wrong = []
+    for path in files(folder):
+        if path.relative_to(ROOT).as_posix() in {*USERS_EXPRESSIONS, *ASKED_FOR_SHAPES, *OF_VIEWS}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and re.search(r"\b[A-Z]\w*Problem\b", ast.unparse(node.func)):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)
 

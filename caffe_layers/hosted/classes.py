@@ -1,6 +1,8 @@
-"""Which class serves a type."""
+"""Which class serves a type, and what it gets in addition without a Python layer of Caffe's."""
 
 from __future__ import annotations
+
+from typing import Any, ClassVar
 
 from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.swap.rules import OWN, UNSWAPPED, VIEWS
@@ -23,3 +25,23 @@ def class_name(kind: str) -> str:
     if name not in LAYERS or name in OWN:
         raise ProblemError(f"[caffe] got type {kind!r}, expected one that clgraft has a layer for")
     return name
+
+
+class Parameterized:
+    """What a layer's class gets in addition where no Python layer of Caffe's is made of it: a `LayerParameter`."""
+
+    tells: ClassVar[bool] = False
+
+    def take_given(self: Any, parameters: Any, phase: int) -> None:
+        """Take what a net gives a layer."""
+        self.given_parameters, self.phase, self.param_str = parameters, phase, parameters.python_param.param_str
+
+    def read(self: Any, text: str) -> None:
+        if self.given_parameters.python_param.module:  # as the swap writes it; else the text holds marks alone
+            super().read(text)  # type: ignore[misc]
+        else:
+            self.take(self.given_parameters)
+
+    def kinds(self: Any) -> tuple:
+        own = super().kinds()  # type: ignore[misc]
+        return (*own, *(f"Ocl{kind}" for kind in own), type(self).__name__)

@@ -1,36 +1,90 @@
-"""A layer of ours that describes itself: what blobs it has, and which problems it runs on which memory."""
+"""A layer of ours that describes itself: what blobs it has, and which plans it runs on which memory."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import struct
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from clgraft import caffe_layers, core
 from clgraft.caffe_layers.hosted.blobs import BOTTOM, TOP, Blob, Blobs, Host
-from clgraft.caffe_layers.hosted.classes import class_name
+from clgraft.caffe_layers.hosted.classes import Parameterized, class_name
 from clgraft.caffe_layers.layers import fillers
 from clgraft.caffe_layers.layers.layer import OclLayer
 from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.prototxt import schema
-from clgraft.caffe_layers.prototxt.marks import REGION
-from clgraft.caffe_layers.regions.memory import SKIPPED, Memory, buffer
-from clgraft.core.graph import Call, Graph, Value, arguments_of
+from clgraft.caffe_layers.prototxt.marks import without_marks
+from clgraft.caffe_layers.regions.memory import Memory, buffer
+from clgraft.core.graph import Graph, Value, arguments_of
 from clgraft.core.graph.identity import identity
-from clgraft.core.graph.structure import SKIPPED as UNWANTED
 from clgraft.core.problem import Argument, Problem, ceil_div
 
 
 class Run(NamedTuple):
-    """A problem on some memory; a number that is not known yet is a function."""
+    """A run of a plan; a number that is not known yet is a function."""
 
-    problem: Problem
+    plan: NotedPlan
     buffers: Sequence[core.Buffer]
     scalars: Sequence[float | Callable[[], float]]
+
+
+class NotedPlan:
+    """Stands for a plan, which C++ makes: its runs are noted.
+
+    Parameters
+    ----------
+    runs : list of Run
+        Where they are noted.
+    arguments : tuple of Argument
+    head, rest : str
+        How a line of a run begins and ends.
+    lines : tuple of str
+        What follows it.
+    """
+
+    def __init__(
+        self, runs: list[Run], arguments: tuple[Argument, ...], head: str, rest: str, lines: Sequence[str] = ()
+    ) -> None:
+        self.arguments, self.head, self.rest, self.lines = arguments, head, rest, lines
+        self._runs = runs
+
+    def bind(self, buffers: Sequence[core.Buffer]) -> list[core.Buffer]:
+        """Return what `run_bound` takes."""
+        return list(buffers)
+
+    def move(self, bound: list[core.Buffer], place: int, address: int, nbytes: int) -> None:
+        """Let an argument lie elsewhere."""
+        bound[place] = bound[place]._replace(address=address, nbytes=nbytes)
+
+    def run_bound(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
+        """Note a run."""
+        self._runs.append(Run(self, tuple(buffers), tuple(scalars)))
+
+
+class NotedGraph:
+    """Stands for a compiled graph.
+
+    Parameters
+    ----------
+    runs : list of Run
+    graph : Graph
+    passes, precision : str
+        As `Context.compile` takes them.
+    """
+
+    def __init__(self, runs: list[Run], graph: Graph, passes: str, precision: str) -> None:
+        self.graph, self._runs, self._options = graph, runs, f"{passes} {precision}"
+
+    def prepared(self, outputs: Sequence[str], added: Collection[str]) -> tuple[NotedPlan, dict]:
+        """Return the plan of a run that writes these outputs and adds to some of them; it has no constants."""
+        lines = str(self.graph).splitlines()
+        words = " ".join(f"{name}+" if name in added else name for name in outputs)
+        head = f"graph {len(lines)} {self._options}"
+        return NotedPlan(self._runs, arguments_of(self.graph.with_outputs(outputs)), head, words, lines), {}
 
 
 class Described:
@@ -50,79 +104,44 @@ class Described:
         self.dtype = dtype
         self.runs: list[Run] = []
 
-    def plan(self, problem: Any) -> Any:
+    def plan(self, problem: Problem) -> NotedPlan:
         """Return what stands for a plan."""
-        if self.dtype != "float32" and problem.dtype == "float32":
-            problem = dataclasses.replace(problem, dtype=self.dtype)
-        return _Noted(self, problem)
+        problem = self._typed(problem)
+        return NotedPlan(self.runs, problem.arguments(), "run", str(problem))
+
+    def compile(self, graph: Graph, passes: str, *, precision: str) -> NotedGraph:
+        """Return what stands for a compiled graph."""
+        if self.dtype != "float32":
+            inputs, states = (
+                tuple(replace(one, dtype=self.dtype) if one.dtype == "float32" else one for one in values)
+                for values in (graph.inputs, graph.states)
+            )
+            nodes = tuple(replace(node, problem=self._typed(node.problem)) for node in graph.nodes)
+            graph = replace(graph, nodes=nodes, inputs=inputs, states=states)
+        return NotedGraph(self.runs, graph, passes, precision)
+
+    def _typed(self, problem: Problem) -> Problem:
+        """Return a problem in the type of Caffe's numbers."""
+        if self.dtype == "float32" or problem.dtype != "float32":
+            return problem
+        return replace(problem, dtype=self.dtype)  # type: ignore[type-var]
 
 
-class _Noted:
-    """Stands for a plan."""
-
-    def __init__(self, described: Described, problem: Problem) -> None:
-        self._described, self._problem = described, problem
-
-    def execute(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
-        """Note the run."""
-        self._described.runs.append(Run(self._problem, tuple(buffers), tuple(scalars)))
-
-
-class _NotedGraph:
-    """Stands for the plan of a graph: its problems are noted one by one, in memory of the layer's own between them."""
-
-    def __init__(self, layer: Any, graph: Graph, arguments: Sequence[Argument]) -> None:
-        self._layer, self._graph = layer, graph
-        self._names = [argument.name for argument in arguments]
-
-    def bind(self, buffers: Sequence[core.Buffer]) -> list[core.Buffer]:
-        """Return what `run_bound` takes."""
-        return list(buffers)
-
-    def move(self, bound: list[core.Buffer], place: int, address: int, nbytes: int) -> None:
-        """Let an argument lie elsewhere."""
-        bound[place] = bound[place]._replace(address=address, nbytes=nbytes)
-
-    def run_bound(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
-        """Note the runs."""
-        known = dict(zip(self._names, buffers))
-        numbers = dict(zip(self._graph.scalars, scalars))
-        known[UNWANTED] = SKIPPED
-        for node in self._graph.nodes:
-            for argument, name in zip(node.problem.arguments(), node.arguments):
-                if name not in known:
-                    known[name] = self._layer.own_buffer(dataclasses.replace(argument, name=name))
-            given = [numbers[one] if isinstance(one, str) else one for one in node.scalars]
-            self._layer.context.plan(node.problem).execute([known[name] for name in node.arguments], given)
-
-
-class Hosted:
+class Hosted(Parameterized):
     """What a layer's class gets in addition: it describes what another one would run."""
-
-    tells: ClassVar[bool] = False
 
     def open(self: Any, parameters: Any, phase: int, host: Host, blobs: list) -> None:
         """Take what Caffe gives a layer."""
-        self.host, self.phase, self.real = host, phase, host.real
-        self.given_parameters, self.param_str = parameters, parameters.python_param.param_str
+        self.take_given(parameters, phase)
+        self.host, self.real = host, host.real
         if host.real is not np.float32:  # regions have no other type: their layers run one by one
-            self.param_str = "\n".join(line for line in self.param_str.splitlines() if not line.startswith(REGION))
+            self.param_str = without_marks(self.param_str)
         self.blobs = Blobs(host, blobs)
         self.started: list = []  # for each blob that was made, its filler
         self.memory: dict = {}  # address -> number and elements of the layer's own arrays
         self.flags: Sequence[bool] = ()
         self.is_in_place = False
         self.deferred: list = []
-
-    def read(self: Any, text: str) -> None:
-        if self.given_parameters.python_param.module:  # as the swap writes it; else the text holds marks alone
-            super().read(text)  # type: ignore[misc]
-            return
-        self.take(self.given_parameters)
-
-    def kinds(self: Any) -> tuple:
-        own = super().kinds()  # type: ignore[misc]
-        return (*own, *(f"Ocl{kind}" for kind in own), type(self).__name__)
 
     def make_blobs(self: Any, *wanted: tuple) -> None:
         if not len(self.blobs):
@@ -154,12 +173,7 @@ class Hosted:
 
     def copy(self: Any, target: Any, source: Any) -> None:
         problem = identity(Value("", (target.size,)))
-        self.context.plan(problem).execute((buffer(source), buffer(target)))
-
-    def called(self: Any, graph: Graph, added: Collection[str]) -> Call:
-        arguments = arguments_of(graph)
-        names = tuple(argument.name for argument in arguments)
-        return Call(_NotedGraph(self, graph, arguments), arguments, names, graph.scalars, {}, None)
+        self.context.plan(problem).run_bound((buffer(source), buffer(target)))
 
     def deferred_scalar(self: Any, number: Any, top: Any) -> Any:
         return lambda: float(number(self.tops_live))
@@ -275,18 +289,20 @@ class HostedLayer:
             self.host.live = False
 
     def _lines(self) -> list:
-        """Return what was noted as lines: `array` for memory of the layer's own, `run` for a problem."""
+        """Return what was noted as lines: `array` for memory of the layer's own, `run` or `graph` for a plan."""
         layer = self.layer
         names: dict = {}
         for blob in (*self.bottoms, *self.tops, *layer.blobs):
             names.update(blob.names())
         names.update({address: f"s{number}" for address, (number, _) in layer.memory.items()})
-        runs, layer.context.runs = layer.context.runs, []
         lines = [f"array {size}" for _, size in layer.memory.values()]
-        return lines + [" ".join(self._words(run, names)) for run in runs]
+        for run in layer.context.runs:
+            lines += [" ".join(self._words(run, names)), *run.plan.lines]
+        layer.context.runs.clear()
+        return lines
 
     def _words(self, run: Run, names: dict) -> list:
-        words = ["run", str(len(run.buffers))]
+        words = [run.plan.head, str(len(run.buffers))]
         for given in run.buffers:
             if given.mode == core.SKIP:
                 words.append("-")
@@ -300,7 +316,7 @@ class HostedLayer:
                 self.layer.deferred.append(scalar)
             else:
                 words.append(bits(float(scalar)))
-        return [*words, str(run.problem)]
+        return [*words, run.plan.rest]
 
 
 def shaped(shape: Sequence[int]) -> str:

@@ -6,6 +6,8 @@ A question is a line of words, for `setup` followed by the layer's LayerParamete
         number of the layer, then `blob SHAPE FILLER`, `fixed`, `loss`, and `begin`, `end` or `region`
     reshape LAYER 0|1 BOTTOM...       whether it works in place, shapes: `top SHAPE`
     forward LAYER                     `array ELEMENTS`, `run COUNT BUFFER... COUNT SCALAR... PROBLEM`,
+                                      `graph LINES PASSES PRECISION COUNT BUFFER... COUNT SCALAR... OUTPUT...`,
+                                      followed by the lines of the graph;
                                       `divide ADDRESS BLOB BLOB`: before these, write the quotient of a blob and a
                                       number, 0 if that is 0; `count BLOB FACTOR TERM`: after them, multiply a blob's
                                       only number, then add to it

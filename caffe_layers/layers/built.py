@@ -13,7 +13,7 @@ from clgraft.caffe_layers.layers.layer import TRAIN, OclLayer
 from clgraft.caffe_layers.regions.memory import buffer
 from clgraft.caffe_layers.regions.passes import Fetch, Pass
 from clgraft.core.errors import ClgraftError
-from clgraft.core.graph import Call, Graph, Node, single_call
+from clgraft.core.graph import Call, Node, single_call
 from clgraft.core.graph.identity import copied_along, is_copy
 from clgraft.core.nn.builder import Build, Passes, Tensor
 from clgraft.core.problem import Argument
@@ -101,30 +101,32 @@ class BuiltLayer(OclLayer):
             self._again.run()
         backward.run()
 
-    def called(self, graph: Graph, added: Collection[str]) -> Call:
-        """Return a pass as a call."""
-        return single_call(self.context, graph, graph.outputs, added)
-
     def _built(self, wanted: tuple) -> Passes:
         """Return the passes with some gradients; values have the same names in all of them."""
         key = wanted, self.in_place
         if key not in self._passes:
             overwritten = "bottom0" if self.in_place else ""
             build = Build(training=self.phase == TRAIN, overwritten=overwritten)
-            bottoms = [build.input(f"bottom{i}", shape) for i, shape in enumerate(self._bottom_shapes)]
-            blobs = [
-                (build.state if i in self.changed else build.input)(f"blob{i}", tuple(self.blobs[i].data.shape))
-                for i in range(len(self.blobs))
-            ]
-            given = {name: self._array_input(build, name) for name in self.given}
-            results, tops = self.parts(build, bottoms, blobs, given)
+            results, tops = self.recorded(build)
             self._passes[key] = build.passes((*results, *tops), wanted, zeros=self.zeros)
             for name, array in build.constants.items():
-                value = array.flat[0] if array.size else 0
-                alike = not array.size or bool((array == value).all())
-                held = self.constant(array.size, value) if alike else self._arrays.setdefault((name, array.size), array)
-                self._own[name, array.size] = buffer(held)
+                is_real, value = array.dtype.kind == "f", array.flat[0] if array.size else 0
+                if is_real and bool((array == value).all()):
+                    held = self.constant(array.size, value)
+                else:
+                    typed = array.astype(self.real, copy=False) if is_real else array
+                    held = self._arrays.setdefault((name, array.size), typed)
+                self._own[name, array.size] = buffer(held, core.OVERWRITE, array.dtype.name)
         return self._passes[key]
+
+    def recorded(self, build: Build) -> tuple[tuple, tuple]:
+        """Return what `build` returns of inputs and states of a graph: what `results` names, and the tops."""
+        bottoms = [build.input(f"bottom{i}", shape) for i, shape in enumerate(self._bottom_shapes)]
+        blobs = [
+            (build.state if i in self.changed else build.input)(f"blob{i}", tuple(self.blobs[i].data.shape))
+            for i in range(len(self.blobs))
+        ]
+        return self.parts(build, bottoms, blobs, {name: self._array_input(build, name) for name in self.given})
 
     def _widest(self) -> Passes:
         """Return the passes with all gradients; without any if there are none, as the backward pass will say."""
@@ -218,7 +220,11 @@ class BuiltLayer(OclLayer):
         graph = found.graph(nodes, [name for name in made if name in places or name in kept])
         arrays = {name: (self._fetch(*place), mode) for name, (*place, mode) in places.items()}
         added = [name for name in graph.outputs if name in places and places[name][-1] == core.ACCUMULATE]
-        return Pass(lambda: self.called(graph, added) if graph.nodes else None, arrays, self.own_buffer, self._number)
+
+        def call() -> Call | None:
+            return single_call(self.context, graph, graph.outputs, added) if graph.nodes else None
+
+        return Pass(call, arrays, self.own_buffer, self._number)
 
     def _fetch(self, side: int, index: int, part: str) -> Fetch:
         """Return what returns a blob's array in the current call."""

@@ -6,8 +6,8 @@ import math
 from typing import ClassVar
 
 from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.core.nn import products
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.dense import DenseProblem
 
 
 class OclInnerProduct(BuiltLayer):
@@ -29,7 +29,6 @@ class OclInnerProduct(BuiltLayer):
         blobs: list = [(w, given.weight_filler)]
         if given.bias_term:
             blobs.append(((self.outputs,), given.bias_filler))
-        self.bias = bool(given.bias_term)
         self.make_blobs(*blobs)
 
     def prepare(self, shapes: list) -> list:
@@ -41,8 +40,4 @@ class OclInnerProduct(BuiltLayer):
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
         (x,) = bottoms
         axis = self.canonical_axis(self.parameters.inner_product_param.axis, x.ndim)
-        kept = x.shape[:axis]
-        problem = DenseProblem(
-            "forward", math.prod(kept), self.inputs, self.outputs, transposed=self.transposed, bias=self.bias
-        )
-        return build.reshape(build.add(problem, x, *blobs)[0], (*kept, self.outputs))
+        return products.dense(build, x, *blobs, axis=axis, transposed=self.transposed)

@@ -9,6 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from clgraft.caffe_layers.layers.loss import Loss
+from clgraft.caffe_layers.layers.softmax import ClassLoss
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.errors import ProblemError
 from clgraft.core.model import contents
@@ -106,7 +107,7 @@ class OclContrastiveLoss(_MeanLoss):
         self.expect(not propagate_down[2], "propagate_down for bottom 2", "none: it has no gradient")
 
 
-class OclInfogainLoss(Loss):
+class OclInfogainLoss(ClassLoss):
     """The mean of ``-sum of H[label, class] log(softmax)``; H is bottom 2, or `source`, a file of a BlobProto.
 
     A second top gets the probabilities.
@@ -114,12 +115,11 @@ class OclInfogainLoss(Loss):
 
     word: ClassVar[str] = "infogain_loss"
     bottoms: ClassVar[tuple] = (2, 3)
-    tops: ClassVar[tuple] = (1, 2)
     results: ClassVar[tuple] = ("loss", "valid")
     gains: Any = None
 
     def configure(self, shapes: list) -> None:
-        self.read_loss(default="VALID")
+        super().configure(shapes)
         if len(shapes) == 3:
             return
         source = self.parameters.infogain_loss_param.source
@@ -132,41 +132,17 @@ class OclInfogainLoss(Loss):
         self.gains = np.array(blob.double_data or blob.data, np.float32)
 
     def prepare(self, shapes: list) -> list:
-        shape = shapes[0]
-        self.axis = self.canonical_axis(self.parameters.infogain_loss_param.axis, len(shape))
-        self.outer, self.classes, self.inner = softmax.around(shape, self.axis)
-        labels, places = math.prod(shapes[1]), self.outer * self.inner
-        self.expect(labels == places, f"{labels} labels of shape {shapes[1]}", f"{places}, one for every prediction")
+        self.read_sizes(shapes, self.parameters.infogain_loss_param.axis)
         count = self.gains.size if self.gains is not None else math.prod(shapes[2])
         self.expect(count == self.classes**2, f"{count} gains", f"{self.classes} x {self.classes}")
         self.loss, self.valid = np.zeros(1, self.real), np.zeros(1, self.real)
         return [(), *super().prepare(shapes)]
 
-    def _summed(self, build: Build, bottoms: list, scale: Any, by_count: bool = False) -> tuple:
-        x, label, *gains = bottoms
-        return label_losses.summed_infogain(
-            build,
-            x,
-            label,
-            gains[0] if gains else build.constant(self.gains),
-            softmax.around(x.shape, self.axis),
-            lowest=LOWEST_PROBABILITY,
-            ignored=float(self.ignored_label) if self.ignores else None,
-            scale=scale,
-            by_count=by_count,
-        )
-
-    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
-        found = self._summed(build, bottoms, self.scalar(build, "scale"))
-        return found if self.top_count > 1 else found[:2]
-
-    def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
-        by_count = self.counts_labels()
-        number = 1.0 if by_count else self.normalize(self.outer * self.inner)
-        total, counts, y = self._summed(build, bottoms, weight / number, by_count)
-        loss = losses.divided(build, total, counts) if by_count else losses.shared(build, total, number)
-        return (loss, y)[: self.top_count]
+    def summed(self, build: Build, bottoms: list, **more: Any) -> tuple:
+        x, label, *given = bottoms
+        gains = given[0] if given else build.constant(self.gains)
+        sizes = softmax.around(x.shape, self.axis)
+        return label_losses.summed_infogain(build, x, label, gains, sizes, lowest=LOWEST_PROBABILITY, **more)
 
     def end(self, bottom: Any, top: Any) -> None:
-        self.normalizer = self.normalize(int(self.valid[0]))
-        top[0].data[...] = self.loss[0] / self.normalizer
+        self.write_loss(top, self.valid[0])

@@ -57,6 +57,11 @@ class Loss(BuiltLayer):
         """Return the factor of the gradient."""
         return self.weight(top) / self.normalizer
 
+    def write_loss(self, top: Any, valid: float) -> None:
+        """Write the loss, a sum so far, divided by what so many labels that count give."""
+        self.normalizer = self.normalize(int(valid))
+        top[0].data[...] = self.loss[0] / self.normalizer
+
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         """Return the tops in a net without Caffe; the gradient is that of `weight` times the first one, the loss."""
         raise NotImplementedError
@@ -99,8 +104,7 @@ class OclSigmoidCrossEntropyLoss(Loss):
         return (losses.shared(build, total, number),)
 
     def end(self, bottom: Any, top: Any) -> None:
-        self.normalizer = self.normalize(int(self.valid[0]))
-        top[0].data[...] = self.loss[0] / self.normalizer
+        self.write_loss(top, self.valid[0])
 
 
 class OclEuclideanLoss(Loss):

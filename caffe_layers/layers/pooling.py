@@ -18,7 +18,23 @@ FLOOR = 1
 LONGEST = 31  # levels of a pyramid that are counted
 
 
-class OclPooling(BuiltLayer):
+class _Pooled(BuiltLayer):
+    """Base class of layers with windows."""
+
+    may_be_in_place: ClassVar[bool] = False
+    keeps_tops: ClassVar[bool] = True
+
+    def operator_of(self, pool: int) -> str:
+        """Return the core's operator for a field `pool`."""
+        self.expect(pool != STOCHASTIC, "pool STOCHASTIC, which draws random elements", "MAX or AVE")
+        return "max" if pool == MAX else "average"
+
+    def expect_images(self, shape: tuple) -> None:
+        """Raise `ProblemError` unless a bottom has the axes of images."""
+        self.expect(len(shape) == AXES, f"shape {shape}", f"{AXES} axes")
+
+
+class OclPooling(_Pooled):
     """Maximum or average of windows; `global_pooling` takes whole planes.
 
     A second top of MAX gets the mask: where in its plane each maximum stands, as a number; -1 where a window holds
@@ -28,13 +44,10 @@ class OclPooling(BuiltLayer):
 
     word: ClassVar[str] = "pooling"
     tops: ClassVar[tuple] = (1, 2)
-    may_be_in_place: ClassVar[bool] = False
-    keeps_tops: ClassVar[bool] = True
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.pooling_param
-        self.expect(given.pool != STOCHASTIC, "pool STOCHASTIC, which draws random elements", "MAX or AVE")
-        self.operator = "max" if given.pool == MAX else "average"
+        self.operator = self.operator_of(given.pool)
         self.expect(self.operator == "max" or self.top_count == 1, "2 top blobs with AVE", "1: an average has no mask")
         self.rounding = "floor" if given.round_mode == FLOOR else "ceil_inside"
         if given.HasField("ceil_mode"):
@@ -71,8 +84,7 @@ class OclPooling(BuiltLayer):
         return getattr(given, high), getattr(given, wide)
 
     def prepare(self, shapes: list) -> list:
-        shape = shapes[0]
-        self.expect(len(shape) == AXES, f"shape {shape}", f"{AXES} axes")
+        self.expect_images(shapes[0])
         return super().prepare(shapes)
 
     def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
@@ -83,22 +95,19 @@ class OclPooling(BuiltLayer):
         return (y,) if self.top_count == 1 else (y, pooling.places(build, problem, x, y))
 
 
-class OclSPP(BuiltLayer):
+class OclSPP(_Pooled):
     """Spatial pyramid pooling (He et al. 2014): 1, 4, 16, ... windows of each plane side by side, as rows."""
 
     word: ClassVar[str] = "spp"
-    may_be_in_place: ClassVar[bool] = False
-    keeps_tops: ClassVar[bool] = True
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.spp_param
-        self.expect(given.pool != STOCHASTIC, "pool STOCHASTIC, which draws random elements", "MAX or AVE")
-        self.operator = "max" if given.pool == MAX else "average"
+        self.operator = self.operator_of(given.pool)
         self.expect(given.pyramid_height > 0, f"pyramid_height {given.pyramid_height}", "at least 1")
 
     def prepare(self, shapes: list) -> list:
         shape = shapes[0]
-        self.expect(len(shape) == AXES, f"shape {shape}", f"{AXES} axes")
+        self.expect_images(shape)
         most = 2 ** (min(self.parameters.spp_param.pyramid_height, LONGEST) - 1)
         self.expect(min(shape) >= 1 and most <= min(shape[2:]), f"{most} windows of {shape[2:]}", "at most the pixels")
         return super().prepare(shapes)
@@ -109,7 +118,7 @@ class OclSPP(BuiltLayer):
         return y if levels > 1 else build.reshape(y, (*x.shape[:2], 1, 1))
 
 
-class OclAdaptiveMaxPooling(BuiltLayer):
+class OclAdaptiveMaxPooling(_Pooled):
     """Maxima of as many windows as wanted, for bottoms of any size; windows begin and end where PyTorch's do.
 
     `param_str` is JSON, ``{"output_size": [3, 2]}``: the windows of each of one to three spatial axes. A second top
@@ -118,8 +127,6 @@ class OclAdaptiveMaxPooling(BuiltLayer):
 
     word: ClassVar[str] = "adaptive_pooling"
     tops: ClassVar[tuple] = (1, 2)
-    may_be_in_place: ClassVar[bool] = False
-    keeps_tops: ClassVar[bool] = True
 
     def read(self, text: str) -> None:
         self.parameters = schema.parse_layer("")

@@ -27,7 +27,45 @@ class OclSoftmax(BuiltLayer):
         return softmax.softmax(build, x, softmax.around(x.shape, axis))
 
 
-class OclSoftmaxWithLoss(Loss):
+class ClassLoss(Loss):
+    """Base class of losses of classes by softmax, whose second top gets the probabilities, as in Caffe."""
+
+    tops: ClassVar[tuple] = (1, 2)
+
+    def configure(self, shapes: list) -> None:
+        self.read_loss(default="VALID")
+
+    def read_sizes(self, shapes: list, axis: int) -> None:
+        """Take the sizes around the axis of the classes."""
+        self.axis = self.canonical_axis(axis, len(shapes[0]))
+        self.outer, self.classes, self.inner = softmax.around(shapes[0], self.axis)
+        labels, places = math.prod(shapes[1]), self.outer * self.inner
+        self.expect(labels == places, f"{labels} labels of shape {shapes[1]}", f"{places}, one for every prediction")
+
+    def summed(self, build: Build, bottoms: list, **more: Any) -> tuple:
+        """Return the sum of the losses, counts of labels, and the probabilities.
+
+        Its further arguments are `ignored`, `scale` and `by_count` of functions of `clgraft.core.nn`.
+        """
+        raise NotImplementedError
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+        found = self._summed(build, bottoms, self.scalar(build, "scale"))
+        return found if self.top_count > 1 else found[:2]
+
+    def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
+        by_count = self.counts_labels()
+        number = 1.0 if by_count else self.normalize(self.outer * self.inner)
+        total, counts, y = self._summed(build, bottoms, weight / number, by_count)
+        loss = losses.divided(build, total, counts) if by_count else losses.shared(build, total, number)
+        return (loss, y)[: self.top_count]
+
+    def _summed(self, build: Build, bottoms: list, scale: Any, by_count: bool = False) -> tuple:
+        ignored = float(self.ignored_label) if self.ignores else None
+        return self.summed(build, bottoms, ignored=ignored, scale=scale, by_count=by_count)
+
+
+class OclSoftmaxWithLoss(ClassLoss):
     """Softmax and the mean of ``-log(probability of the label)``; a second top gets the probabilities.
 
     A label that names no class is an error; Caffe's own layer reads beyond the array.
@@ -35,51 +73,16 @@ class OclSoftmaxWithLoss(Loss):
 
     word: ClassVar[str] = "softmax_loss"
     results: ClassVar[tuple] = ("loss", "counts")
-    tops: ClassVar[tuple] = (1, 2)
-
-    def configure(self, shapes: list) -> None:
-        self.read_loss(default="VALID")
 
     def prepare(self, shapes: list) -> list:
-        shape = shapes[0]
-        axis = self.canonical_axis(self.parameters.softmax_param.axis, len(shape))
-        sizes = softmax.around(shape, axis)
-        labels, places = math.prod(shapes[1]), sizes[0] * sizes[2]
-        self.expect(labels == places, f"{labels} labels of shape {shapes[1]}", f"{places}, one for every prediction")
-        self.outer, self.inner = sizes[0], sizes[2]
-        self.classes, self.axis = sizes[1], axis
+        self.read_sizes(shapes, self.parameters.softmax_param.axis)
         self.loss, self.counts = np.zeros(1, self.real), np.zeros(2, np.int32)
         return [(), *super().prepare(shapes)]
 
-    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+    def summed(self, build: Build, bottoms: list, **more: Any) -> tuple:
         x, label = bottoms
-        found = losses.summed_cross_entropy(
-            build,
-            x,
-            label,
-            softmax.around(x.shape, self.axis),
-            lowest=LOWEST_PROBABILITY,
-            ignored=float(self.ignored_label) if self.ignores else None,
-            scale=self.scalar(build, "scale"),
-        )
-        return found if self.top_count > 1 else found[:2]  # the probabilities are stored in a second top, as in Caffe
-
-    def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
-        x, label = bottoms
-        by_count = self.counts_labels()
-        number = 1.0 if by_count else self.normalize(self.outer * self.inner)
-        total, counts, y = losses.summed_cross_entropy(
-            build,
-            x,
-            label,
-            softmax.around(x.shape, self.axis),
-            lowest=LOWEST_PROBABILITY,
-            ignored=float(self.ignored_label) if self.ignores else None,
-            scale=weight / number,
-            by_count=by_count,
-        )
-        loss = losses.divided(build, total, counts) if by_count else losses.shared(build, total, number)
-        return (loss, y)[: self.top_count]
+        sizes = softmax.around(x.shape, self.axis)
+        return losses.summed_cross_entropy(build, x, label, sizes, lowest=LOWEST_PROBABILITY, **more)
 
     def end(self, bottom: Any, top: Any) -> None:
         if self.counts[1]:
@@ -88,5 +91,4 @@ class OclSoftmaxWithLoss(Loss):
                 f"[{self.word}] got {self.counts[1]} labels outside of the classes (labels from {given.min()} to "
                 f"{given.max()}), expected 0 to {classes - 1}" + (f" or {self.ignored_label}" if self.ignores else "")
             )
-        self.normalizer = self.normalize(int(self.counts[0]))
-        top[0].data[...] = self.loss[0] / self.normalizer
+        self.write_loss(top, self.counts[0])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from clgraft import caffe_layers
+from clgraft.caffe_layers.hosted.classes import Parameterized
 from clgraft.caffe_layers.layers.layer import TEST
 from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.nets import fillers
-from clgraft.caffe_layers.prototxt.marks import REGION
+from clgraft.caffe_layers.prototxt.marks import without_marks
 from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.model import Chosen
 from clgraft.core.nn import norms
@@ -49,32 +50,20 @@ class LearnedBlobs(list):
         self.append(Learned(np.zeros(shape, np.float32)))
 
 
-class InNet:
+class InNet(Parameterized):
     """What a layer's class gets in addition."""
-
-    tells: ClassVar[bool] = False
 
     def open(
         self: Any, parameters: Any, weights: Sequence[np.ndarray], phase: int, rng: np.random.Generator | None
     ) -> None:
         """Take what a net gives a layer."""
-        self.given_parameters, self.phase, self.rng = parameters, phase, rng
-        lines = parameters.python_param.param_str.splitlines()  # without marks of regions: the net is one graph anyway
-        self.param_str = "\n".join(line for line in lines if not line.startswith(REGION))
+        self.take_given(parameters, phase)
+        self.rng = rng
+        self.param_str = without_marks(self.param_str)  # of regions: the net is one graph anyway
         self.blobs = LearnedBlobs(Learned(array) for array in weights)
 
     def drawn(self: Any, shape: tuple, filler: Any) -> np.ndarray:
         return fillers.drawn(self.rng, shape, filler)
-
-    def read(self: Any, text: str) -> None:
-        if self.given_parameters.python_param.module:  # as the swap writes it
-            super().read(text)  # type: ignore[misc]
-        else:
-            self.take(self.given_parameters)
-
-    def kinds(self: Any) -> tuple:
-        own = super().kinds()  # type: ignore[misc]
-        return (*own, *(f"Ocl{kind}" for kind in own), type(self).__name__)
 
     def make_blobs(self: Any, *wanted: tuple) -> None:
         if not self.blobs and self.rng is not None:
@@ -95,14 +84,7 @@ class InNet:
 
     def _built(self: Any, wanted: tuple) -> Any:
         """Return what a layer's own passes would tell of shapes: the net has the passes."""
-        build = Build(training=self.phase != TEST)
-        bottoms = [build.input(f"bottom{i}", shape) for i, shape in enumerate(self._bottom_shapes)]
-        blobs = [
-            (build.state if i in self.changed else build.input)(f"blob{i}", tuple(blob.data.shape))
-            for i, blob in enumerate(self.blobs)
-        ]
-        given = {name: self._array_input(build, name) for name in self.given}
-        results, tops = self.parts(build, bottoms, blobs, given)
+        results, tops = self.recorded(Build(training=self.phase != TEST))
         return SimpleNamespace(outputs=(*results, *tops))
 
     def shares_memory(self, bottom: Any, top: Any) -> bool:

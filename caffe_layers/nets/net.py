@@ -34,7 +34,6 @@ from clgraft.core.model import (
 )
 from clgraft.core.nn import dropout, losses
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.dropout import KEY_WORDS
 
 TRAIN, TEST = 0, 1
 DTYPE = "float32"
@@ -454,7 +453,7 @@ class _Lowering:
         return self._learned[name]
 
     def _key(self, build: Build) -> Tensor:
-        self._keys.append(build.input(f"key{len(self._keys)}", (KEY_WORDS,), "int32"))
+        self._keys.append(dropout.key(build, len(self._keys)))
         return self._keys[-1]
 
 

@@ -20,13 +20,14 @@ from clgraft.caffe_layers.nets import hdf5
 from clgraft.caffe_layers.prototxt import PrototxtError
 from clgraft.core.files import write_whole
 from clgraft.core.model import ModelError, Source, view
+from clgraft.core.problem import round_up
+from clgraft.core.runtime.arrays import ALIGNMENT, aligned
 
 VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5  # kinds of fields in protobuf's binary form
 SIZES = {DOUBLE: 8, FLOAT: 4}
 LONGEST_VARINT = 10
 MOST_AXES = 32
 LARGEST_BLOCK = 2**25  # bytes that arrays share
-ALIGNMENT = 128  # bytes
 MOST_LAYERS, MOST_BLOBS = 100_000, 200_000
 # numbers of fields
 NET_NAME, NET_LAYERS, NET_LAYER = 1, 2, 100  # layers: before 2014
@@ -309,9 +310,8 @@ class MessageReader:
     def _memory(self, nbytes: int) -> np.ndarray:
         """Return memory for an array: a part of a large block, which is filled faster than many small ones."""
         if nbytes > len(self._block):
-            block = np.empty(max(nbytes, min(self._room, LARGEST_BLOCK)) + ALIGNMENT, np.uint8)
-            self._block = block[-block.ctypes.data % ALIGNMENT :]
-        found, self._block = self._block[:nbytes], self._block[-(-nbytes // ALIGNMENT) * ALIGNMENT :]
+            self._block = aligned(max(nbytes, min(self._room, LARGEST_BLOCK)))
+        found, self._block = self._block[:nbytes], self._block[round_up(nbytes, ALIGNMENT) :]
         return found
 
 

@@ -15,7 +15,6 @@ from clgraft.core.graph import Call, Value
 from clgraft.core.graph.structure import SKIPPED as UNWANTED
 from clgraft.core.problem import Argument
 
-ALIGNMENT = 128  # bytes
 Fetch = Callable[[], Any]
 
 
@@ -30,17 +29,8 @@ class Kept:
         """Return the buffer of a value."""
         value = Value(argument.name, argument.shape, argument.dtype)
         if value not in self._arrays:
-            self._arrays[value] = self._empty(value)
+            self._arrays[value] = self._context.empty(value.shape, value.dtype)
         return filled(self._arrays[value], argument.dtype)
-
-    def _empty(self, value: Value) -> Any:
-        if self._context.device.host_access == "staged":
-            import pyopencl.array as device_array
-
-            return device_array.empty(self._context.queue, value.shape, value.dtype)
-        memory = np.empty(value.nbytes + ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
-        return memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
 
 
 class Pass:

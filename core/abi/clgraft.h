@@ -130,6 +130,8 @@ typedef struct clg_graph_options {
                               input d.Y, or d.Y.out if Y is one of these NAMEs */
     const char *outputs;   /* what a run computes, NAME or NAME+, which is added to; NULL: all outputs, overwritten */
     const char *passes;    /* switches of passes, such as "-fold"; NULL: what CLGRAFT_GRAPH holds */
+    const char *precision; /* of products of float32: "float32", "float16" or "bfloat16"; NULL: what CLGRAFT_PRECISION
+                              holds. A caller whose struct ends before this member may set size to that. */
 } clg_graph_options;
 
 /* Creates the plan of a graph, given as text (docs/graphs.md). Its arguments are the inputs, states and outputs in this

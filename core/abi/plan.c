@@ -337,12 +337,15 @@ clg_status clg_graph_create(clg_context context, const char *text, const clg_gra
     if (!plan) return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got plan NULL, expected a place for the handle");
     *plan = NULL;
     if (!text) return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got text NULL, expected the lines of a graph");
-    if (options && options->size != sizeof *options)
+    clg_graph_options whole = {0};
+    if (options && options->size != sizeof whole && options->size != offsetof(clg_graph_options, precision))
         return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got size %u, expected sizeof(clg_graph_options) = %zu",
-                        options->size, sizeof *options);
+                        options->size, sizeof whole);
+    if (options) memcpy(&whole, options, options->size); /* members that an older caller does not have are NULL */
     struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
     if (!c) return CLG_INVALID_HANDLE;
-    clg_status status = made_before_fork(c) ? CLG_FORKED : clg_py_graph_create(context, text, options, plan);
+    clg_status status =
+        made_before_fork(c) ? CLG_FORKED : clg_py_graph_create(context, text, options ? &whole : NULL, plan);
     if (status == CLG_OK && !*plan) status = clg_fail(CLG_PLANNER_ERROR, "[graph] the planner could not be started");
     clg_handle_drop(c);
     return status;

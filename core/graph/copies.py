@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from clgraft.core.errors import ArgumentError, ExecutionError
+from clgraft.core.errors import ArgumentError
 from clgraft.core.problem import Argument
+from clgraft.core.runtime import arrays
 
 LARGEST_VERSION = 2**64 - 1
 
@@ -51,12 +51,8 @@ class Copies:
         with self._lock:
             known = self._arrays.get(name)
             if known is None:
-                out = self._ffi.new("clg_array *")
-                status = self._lib.clg_array_create(self._handle, nbytes, out)
-                if status:
-                    raise ExecutionError(self._ffi.string(self._lib.clg_last_error()).decode(), status)
-                weakref.finalize(self, self._lib.clg_array_destroy, out[0]).atexit = False
-                known = self._arrays[name] = (nbytes, out[0])
+                known = nbytes, arrays.handle(self._ffi, self._lib, self._handle, nbytes, self)
+                self._arrays[name] = known
         if known[0] != nbytes:
             raise ArgumentError(f"[graph] got {name} of {nbytes} bytes, expected {known[0]}: its copy is of that size")
         return known[1]

@@ -11,7 +11,12 @@ from clgraft.core.graph.graph import parse_graph
 
 
 def hand_over_text(
-    context: Context, text: str, gradients: str = "", outputs: str = "", passes: str | None = None
+    context: Context,
+    text: str,
+    gradients: str = "",
+    outputs: str = "",
+    passes: str | None = None,
+    precision: str | None = None,
 ) -> Any:
     """Return the C runtime's handle of a new plan for a graph, which the caller owns.
 
@@ -26,11 +31,15 @@ def hand_over_text(
         Names of the outputs that runs compute, between spaces; ``NAME+`` is added to. By default all are overwritten.
     passes : str, optional
         Switches of passes.
+    precision : str, optional
+        Of products of float32: ``float32``, ``float16`` or ``bfloat16``; by default what ``CLGRAFT_PRECISION`` says.
 
     Raises
     ------
     ProblemError
         If the text cannot be read, a name is unknown, or the device cannot serve a problem.
+    ArgumentError
+        If there is no such pass or precision.
     """
     graph = parse_graph(text)
     if gradients.split():
@@ -44,4 +53,4 @@ def hand_over_text(
                 f"[graph] got output {name!r} in {outputs!r}, expected each of {list(graph.outputs)} once"
             )
     added = {word[:-1] for word in words if word.endswith("+")}
-    return CompiledGraph(graph, context, passes).hand_over(wanted, added)
+    return CompiledGraph(graph, context, passes, precision=precision).hand_over(wanted, added)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-
-ALIGNMENT = 128  # bytes
 
 
 class Memory:
@@ -28,10 +25,7 @@ class Memory:
             import pyopencl.array as device_array
 
             return device_array.to_device(self._context.queue, np.array(elements, order="C"))
-        nbytes = math.prod(elements.shape) * elements.dtype.itemsize
-        block = np.empty(nbytes + ALIGNMENT, np.uint8)
-        start = -block.ctypes.data % ALIGNMENT
-        made = block[start : start + nbytes].view(elements.dtype).reshape(elements.shape)
+        made = self._context.empty(elements.shape, elements.dtype.name)
         made[...] = elements
         return made
 

@@ -10,7 +10,7 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.nn import ordering, shapes
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.cast import CastProblem
-from clgraft.core.operators.detection import OrderedSuppressionProblem, RoiAlignProblem
+from clgraft.core.operators.detection import NonMaxSuppressionProblem, OrderedSuppressionProblem, RoiAlignProblem
 
 FORMATS = ("corner", "center")
 GONE = -1.0  # what rows of boxes that are removed hold
@@ -245,3 +245,26 @@ def regions_at(
     count, (batch, channels, *planes) = corners.shape[0], x.shape
     problem = RoiAlignProblem(operator, batch, channels, tuple(planes), count, size, samples, half_pixel, dtype=x.dtype)
     return build.add(problem, x, corners, image, scalars={"scale": scale})[0]
+
+
+def chosen(
+    build: Build, boxes: Tensor, scores: Tensor, *, most: int, overlap: float, least: float, centers: bool
+) -> tuple[Tensor, Tensor]:
+    """Return (image, class, box) of the boxes that stay, best first in each class, as int32 rows, and their number.
+
+    Parameters
+    ----------
+    boxes, scores : Tensor
+        (images, boxes, 4) and (images, classes, boxes).
+    most : int
+        How many boxes of a class of an image stay at most.
+    overlap : float
+        The largest allowed intersection over union.
+    least : float
+        Only larger scores count.
+    centers : bool
+        Whether boxes are (x, y, width, height), or corners.
+    """
+    problem = NonMaxSuppressionProblem(*scores.shape, most, centers, boxes.dtype)
+    rows, count = build.add(problem, boxes, scores, scalars={"overlap": overlap, "score": least})
+    return build.reshape(rows, (problem.rows, 3)), build.reshape(count, (1,))

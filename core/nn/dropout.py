@@ -6,8 +6,13 @@ from collections.abc import Collection
 
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.shapes import moved_alike
-from clgraft.core.operators.dropout import DropoutProblem
+from clgraft.core.operators.dropout import KEY_WORDS, DropoutProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
+
+
+def key(build: Build, number: int) -> Tensor:
+    """Return the key of a number: an input of the graph, which differs from step to step."""
+    return build.input(f"key{number}", (KEY_WORDS,), "int32")
 
 
 def dropout(build: Build, x: Tensor, key: Tensor, rate: float, shared: Collection[int] = ()) -> Tensor:

@@ -1,4 +1,4 @@
-"""Places of elements by their indices, of which negative ones count from the end: as formulas, and as tables.
+"""Elements by their indices, and their places as formulas and as tables; negative indices count from the end.
 
 Places are those in an array as it lies in memory.
 """
@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 
 Sizes = Sequence[int]
 NOWHERE = np.iinfo(np.int32).max  # a place beyond every array
@@ -104,3 +107,53 @@ def window_places(size: Sizes, kernel: Sizes, *, stride: Sizes, dilate: Sizes, p
         place = (place[:, None, :, None] * i + at[None, :, None, :]).reshape(len(place) * k, -1)
         inside = (inside[:, None, :, None] & good[None, :, None, :]).reshape(place.shape)
     return np.where(inside, place, NOWHERE)
+
+
+def gathered(
+    build: Build, x: Tensor, index: Tensor, axis: int, shape: Sizes, *, count: int, sharing: str = "shared"
+) -> Tensor:
+    """Return elements of an axis by their index, in a shape.
+
+    Parameters
+    ----------
+    index : Tensor
+        int32.
+    count : int
+        How many elements there are in the place of the axis.
+    sharing : str
+        As of `GatherProblem`: whether all slices have one index, each row one, or each element.
+    """
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    problem = GatherProblem(outer, x.shape[axis], inner, count, sharing, x.dtype)
+    return build.reshape(build.add(problem, x, index)[0], shape)
+
+
+def scattered(
+    build: Build,
+    updates: Tensor,
+    index: Tensor,
+    sizes: Sequence[int],
+    shape: Sizes,
+    *,
+    count: int,
+    into: Tensor | None = None,
+    sharing: str = "shared",
+    combine: str = "set",
+) -> Tensor:
+    """Return an array, or zeros, that takes in updates by their index, in a shape.
+
+    Parameters
+    ----------
+    updates, index : Tensor
+        The index is int32.
+    sizes : sequence of int
+        Of the array before, along and after the axis of the index.
+    count : int
+        How many elements the updates have in the place of the axis.
+    into : Tensor, optional
+        The array.
+    sharing, combine : str
+        As of `ScatterProblem`: ``set add mul max min``.
+    """
+    problem = ScatterProblem(*sizes, count, sharing, updates.dtype, combine, into is None)
+    return build.reshape(build.add(problem, *(() if into is None else (into,)), index, updates)[0], shape)

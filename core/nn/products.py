@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.shapes import transposed
+from clgraft.core.nn.shapes import broadcast, transposed
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.matmul import MatMulProblem
 
@@ -15,6 +18,18 @@ SCALED = "alpha * x0"
 WITH_TERM = "x0 + x1"
 SCALED_WITH_TERM = "alpha * x0 + beta * x1"
 TERM_WITH_SCALED = "beta * x1 + alpha * x0"
+
+
+class Matrix(NamedTuple):
+    """Matrices (..., rows, columns) as they are stored: with their last two axes exchanged if `transposed`."""
+
+    stored: Tensor
+    transposed: bool = False
+
+    @property
+    def t(self) -> Matrix:
+        """The transposes."""
+        return Matrix(self.stored, not self.transposed)
 
 
 def batch_product(
@@ -33,7 +48,88 @@ def batch_product(
     return build.reshape(build.add(problem, a, b)[0], (*outer, rows, columns))
 
 
-def dense(build: Build, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-    """Return x w^T + b of rows x (rows, inputs) and weights w (outputs, inputs)."""
-    problem = DenseProblem("forward", *x.shape, w.shape[0], bias=b is not None, dtype=x.dtype)
-    return build.add(problem, x, w, *((b,) if b is not None else ()))[0]
+def dense(
+    build: Build, x: Tensor, w: Tensor, b: Tensor | None = None, *, axis: int = 1, transposed: bool = False
+) -> Tensor:
+    """Return x w^T + b.
+
+    Parameters
+    ----------
+    x : Tensor
+        The axes from `axis` on are inputs; those in front of it are kept.
+    w : Tensor
+        (outputs, inputs), or (inputs, outputs) if `transposed`.
+    b : Tensor, optional
+        (outputs,)
+    """
+    kept, outputs = x.shape[:axis], w.shape[1 if transposed else 0]
+    sizes = math.prod(kept), math.prod(x.shape[axis:]), outputs
+    problem = DenseProblem("forward", *sizes, transposed, b is not None, x.dtype)
+    y = build.add(problem, x, w, *((b,) if b is not None else ()))[0]
+    return build.reshape(y, (*kept, outputs))
+
+
+def product(build: Build, a: Matrix, b: Matrix) -> Tensor:
+    """Return the products of two batches of matrices in the type of a; transposed ones are read as they are stored."""
+    read = build.cast(b.stored, a.stored.dtype)
+    return batch_product(build, a.stored, read, transposed_a=a.transposed, transposed_b=b.transposed)
+
+
+def matmul(build: Build, a: Tensor, b: Tensor, *, transposed_b: bool = False) -> Tensor:
+    """Return the matrix product of values by NumPy's rules for two axes and more.
+
+    Parameters
+    ----------
+    a, b : Tensor
+        Of at least two axes.
+    transposed_b : bool
+        Whether the last two axes of b are swapped.
+
+    Raises
+    ------
+    ProblemError
+        If the shapes do not fit.
+    """
+    rows, inner = a.shape[-2:]
+    columns, other = b.shape[-2:] if transposed_b else b.shape[:-3:-1]
+    try:
+        batch = tuple(int(size) for size in np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    except ValueError:
+        batch, other = (), -1
+    if other != inner:
+        raise ProblemError(f"[matmul] got matrices of shapes {a.shape} and {b.shape}, expected ones that fit")
+    a, count = repeated(build, a, (*batch, rows, inner)), math.prod(batch)
+    if math.prod(b.shape[:-2]) == 1:  # all matrices of a are rows of one
+        problem = MatMulProblem(1, count * rows, inner, columns, False, transposed_b, dtype=a.dtype)
+    else:
+        b = repeated(build, b, (*batch, *b.shape[-2:]))
+        problem = MatMulProblem(count, rows, inner, columns, False, transposed_b, dtype=a.dtype)
+    return build.reshape(build.add(problem, a, b)[0], (*batch, rows, columns))
+
+
+def repeated(build: Build, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a value broadcast to a shape."""
+    if not math.prod(shape):
+        return build.filled(shape, 0.0, x.dtype)
+    return build.reshape(x, shape) if x.size == math.prod(shape) else broadcast(build, x, shape)
+
+
+def rows_product(build: Build, a: Matrix, b: Matrix, bias: Tensor | None = None) -> Tensor:
+    """Return a b plus a bias for each column, of two matrices, as a dense layer, or the gradient of its weights.
+
+    Parameters
+    ----------
+    a, b : Matrix
+        (rows, inner) and (inner, columns). One that is transposed is read as it is stored, but a where b is it too, or
+        with a bias.
+    bias : Tensor, optional
+        (columns,)
+    """
+    rows, inner = a.stored.shape[::-1] if a.transposed else a.stored.shape
+    columns = b.stored.shape[0 if b.transposed else 1]
+    if a.transposed and not b.transposed and bias is None:
+        problem = DenseProblem("backward_weight", inner, columns, rows, dtype=a.stored.dtype)
+        return build.add(problem, b.stored, a.stored)[0]
+    x = transposed(build, a.stored, (1, 0)) if a.transposed else a.stored
+    problem = DenseProblem("forward", rows, inner, columns, not b.transposed, bias is not None, x.dtype)
+    return build.add(problem, x, b.stored, *(() if bias is None else (bias,)))[0]

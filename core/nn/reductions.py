@@ -10,6 +10,7 @@ import numpy as np
 
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import renamed
+from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.pointwise import Reduction
 
 # what is summed of each element x0, and its derivative
@@ -85,9 +86,9 @@ def of_nothing(fold: str, dtype: str) -> float:
     return known.get(fold, 0.0)
 
 
-def kept_shape(shape: Sequence[int], axes: Collection[int]) -> tuple[int, ...]:
-    """Return a shape with some axes as 1."""
-    return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+def kept_shape(shape: Sequence[int], axes: Collection[int], keep: bool = True) -> tuple[int, ...]:
+    """Return a shape with some axes as 1, or without them."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes)
 
 
 def summed(build: Build, x: Tensor, axes: Collection[int], value: str = "sum", *, factor: float = 1.0) -> Tensor:
@@ -140,3 +141,18 @@ def magnitudes(build: Build, x: Tensor) -> tuple[Tensor, Tensor]:
 def added(build: Build, a: Tensor, b: Tensor) -> Tensor:
     """Return the sum of two values with as many elements."""
     return build.pointwise("y0 = x0 + x1;", [a, build.reshape(b, a.shape)])[0]
+
+
+def cumulative(build: Build, x: Tensor, axis: int, fold: str, *, exclusive: bool = False, last: bool = False) -> Tensor:
+    """Return the ``sum`` or ``product`` of all elements of an axis up to each one.
+
+    Parameters
+    ----------
+    exclusive : bool
+        Whether the element itself is left out.
+    last : bool
+        Whether the axis begins at its last element.
+    """
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    problem = CumulativeProblem(fold, outer, x.shape[axis], inner, exclusive, last, x.dtype)
+    return build.reshape(build.add(problem, x)[0], x.shape)

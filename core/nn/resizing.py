@@ -10,6 +10,7 @@ import numpy as np
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.interpolation import InterpolationProblem
 from clgraft.core.operators.resampling import ResampleProblem, Resampling
+from clgraft.core.operators.sampling import GridSampleProblem
 
 
 def resized(
@@ -129,3 +130,20 @@ def next_of_parity(size: int, *, odd: bool, up: bool) -> int:
 def zoomed(size: int, shrink: int, zoom: int) -> int:
     """Return the number of pixels when every `shrink`-th is kept, and then `zoom - 1` are put between two of them."""
     return (size - 1) // shrink * zoom + 1
+
+
+def sampled(
+    build: Build, x: Tensor, grid: Tensor, method: str, *, padding: str = "zeros", align_corners: bool = False
+) -> Tensor:
+    """Return images (n, c, ...) at the places of a grid (n, ..., axes); the words are those of `GridSampleProblem`."""
+    problem = GridSampleProblem(
+        method=method,
+        batch=x.shape[0],
+        channels=x.shape[1],
+        in_size=x.shape[2:],
+        out_size=grid.shape[1:-1],
+        padding=padding,
+        align_corners=align_corners,
+        dtype=x.dtype,
+    )
+    return build.add(problem, x, grid)[0]

@@ -69,9 +69,9 @@ def padded(build: Build, x: Tensor, begin: Sizes, end: Sizes, value: float = 0.0
     return x
 
 
-def in_constant(build: Build, x: Tensor, shape: Sizes, begin: Sizes, value: float = 0.0) -> Tensor:
-    """Return an array of a constant that holds x from a place on."""
-    problem = SliceProblem("backward", tuple(shape), x.shape, tuple(begin), x.dtype)
+def in_constant(build: Build, x: Tensor, shape: Sizes, begin: Sizes, value: float = 0.0, *, step: Sizes = ()) -> Tensor:
+    """Return an array of a constant that holds x from a place on, with steps from element to element."""
+    problem = SliceProblem("backward", tuple(shape), x.shape, tuple(begin), x.dtype, tuple(step))
     return build.add(problem, x, scalars={"value": float(value)})[0]
 
 
@@ -119,6 +119,14 @@ def wrapped(build: Build, x: Tensor, begin: Sizes, end: Sizes) -> Tensor:
 def transposed(build: Build, x: Tensor, order: Sizes) -> Tensor:
     """Return the axes in another order."""
     return build.add(TransposeProblem(x.shape, tuple(order), x.dtype), x)[0]
+
+
+def permuted(build: Build, x: Tensor, order: Sizes) -> Tensor:
+    """Return the axes in another order; nothing is copied where only axes of one element move."""
+    moving = [axis for axis in order if x.shape[axis] != 1]
+    if moving != sorted(moving):
+        return transposed(build, x, order)
+    return build.reshape(x, tuple(x.shape[axis] for axis in order))
 
 
 def blocks_to_channels(build: Build, x: Tensor, size: int, *, pixel_first: bool = True) -> Tensor:

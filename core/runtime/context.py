@@ -14,7 +14,7 @@ from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Argument, Problem
-from clgraft.core.runtime import build_processes, devices, probes, toolchains
+from clgraft.core.runtime import arrays, build_processes, devices, probes, toolchains
 from clgraft.core.runtime.handover import label, plan_spec
 from clgraft.core.runtime.programs import PlannedKernel, Programs
 
@@ -93,6 +93,10 @@ class DeviceContext:
     def alive(self) -> bool:
         """Return whether the handle has not been destroyed."""
         return self.lib.clg_context_counters(self.handle, self.ffi.new("clg_counters *")) == 0
+
+    def empty(self, shape: Sequence[int], dtype: str = "float32") -> Any:
+        """Return an array where the device reads it without a transfer; its elements are undefined."""
+        return arrays.empty(self, shape, dtype)
 
     def counters(self) -> dict[str, int]:
         """Return what the runtime counted: bytes copied, buffers created and reused, launches."""

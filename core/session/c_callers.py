@@ -83,9 +83,11 @@ def serve(ffi: Any, lib: Any) -> None:
     def clg_py_graph_create(handle: Any, text: Any, options: Any, out: Any) -> int:
         try:
             context = found(handle)
-            gradients, outputs = (words(options.gradients), words(options.outputs)) if options else ("", "")
-            passes = words(options.passes) if options and options.passes else None
-            out[0] = context.assemble_graph(words(text), gradients, outputs, passes)
+            given = {}
+            for name in ("gradients", "outputs", "passes", "precision") if options else ():
+                if getattr(options, name):
+                    given[name] = words(getattr(options, name))
+            out[0] = context.assemble_graph(words(text), **given)
             return lib.CLG_OK
         except Exception as error:
             return fail(error)

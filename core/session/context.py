@@ -169,9 +169,9 @@ class Context(DeviceContext):
         self.plan_ended(problem, chosen.label, began)
         return handle
 
-    def assemble_graph(self, text: str, gradients: str, outputs: str, passes: str | None) -> Any:
+    def assemble_graph(self, text: str, **options: str) -> Any:
         """Plan a graph and return the C runtime's handle of the plan, which the caller owns."""
-        return self.graph_writer(self, text, gradients, outputs, passes)
+        return self.graph_writer(self, text, **options)
 
     def plan_launches(self, problem: Problem, launches: Launches, name: str) -> Plan:
         """Return a plan of launches that the caller has; it is not cached."""

@@ -145,7 +145,8 @@ class Operator:
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         """Return the shapes of inputs, outputs and auxiliary states from the known inputs'; None if too few."""
-        raise NotImplementedError
+        known = [shape for shape in shapes if shape is not None]
+        return (known, self.built(known), []) if len(known) == len(shapes) else None
 
     def arrays(self, inputs: Sequence[Shape], states: Sequence[Shape], dtype: str) -> tuple[tuple[Array, ...], ...]:
         """Return inputs and auxiliary states with their dtypes, which `single` tells of half precision."""

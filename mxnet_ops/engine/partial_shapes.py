@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Optional
 import mxnet as mx
 
 from clgraft.core import ProblemError
+from clgraft.mxnet_ops.engine.graphs import replace_nodes
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, Shapes, operator_of
 
 UNKNOWN = -1
@@ -118,10 +119,7 @@ def _cut(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[_Cut]]:
             heads += entries
         else:
             nodes.append({**node, "inputs": entries})
-    graph["heads"] = [moved(entry) for entry in graph["heads"]] + heads
-    graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
-    graph["nodes"] = nodes
-    graph.pop("node_row_ptr", None)
+    replace_nodes(graph, nodes, [moved(entry) for entry in graph["heads"]] + heads)
     return mx.sym.load_json(json.dumps(graph)), list(taken.values())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from clgraft import core
 from clgraft.core import abi
 from clgraft.core.graph import Call, single_call
 from clgraft.core.graph.structure import SKIPPED
+from clgraft.core.runtime import arrays
 from clgraft.core.runtime.plan import ACCUMULATE, DTYPE_CODES, SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.lowering import KEPT, LoweredPass, Lowering
@@ -27,12 +27,8 @@ class Copy:
 
     def __init__(self, context: core.Context, nbytes: int) -> None:
         self._lifetime = context.lifetime
-        out = context.ffi.new("clg_array *")
-        status = context.lib.clg_array_create(context.handle, nbytes, out)
-        if status:
-            raise core.ExecutionError(context.ffi.string(context.lib.clg_last_error()).decode(), status)
-        self.address = int(context.ffi.cast("uintptr_t", out[0]))
-        weakref.finalize(self, context.lib.clg_array_destroy, out[0]).atexit = False
+        made = arrays.handle(context.ffi, context.lib, context.handle, nbytes, self)
+        self.address = int(context.ffi.cast("uintptr_t", made))
 
 
 def memory_of(array: Any) -> tuple[Any, int, int]:

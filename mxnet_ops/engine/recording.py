@@ -7,8 +7,8 @@ from typing import NamedTuple, Union
 
 import numpy as np
 
+from clgraft.core.nn import dropout
 from clgraft.core.nn.builder import Build, Passes, Tensor
-from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.arrays import AUX, IN, IN_GRAD, OUT, OUT_GRAD, Array, Place
 
 Function = Callable[..., Union[Tensor, "tuple[Tensor, ...]"]]
@@ -70,7 +70,7 @@ def record(
     build = Build(training=training)
     values = tuple(build.input(f"in{place}", *array) for place, array in enumerate(inputs))
     auxiliary = tuple(build.state(f"aux{place}", *array) for place, array in enumerate(states))
-    drawn = tuple(build.input(f"key{place}", (KEY_WORDS,), "int32") for place in range(keys))
+    drawn = tuple(dropout.key(build, place) for place in range(keys))
     made = function(build, *values, *auxiliary, *drawn)
     outputs = made if isinstance(made, tuple) else (made,)
     passes = build.passes(outputs, [tensor.name for tensor in values] if learns else [])

@@ -19,6 +19,7 @@ import numpy as np
 from mxnet import gluon
 
 from clgraft.mxnet_ops.engine.changes import changed, watch
+from clgraft.mxnet_ops.engine.graphs import moved, with_nodes
 from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.guards import guard
 from clgraft.mxnet_ops.regions.constants import Constants
@@ -90,16 +91,8 @@ class Frozen:
         read = {entry[0] for entries in (heads, *(node["inputs"] for node in nodes)) for entry in entries}
         stay = [number for number, node in enumerate(nodes) if number in read or node["op"] != "null"]
         place = {number: new for new, number in enumerate(stay)}
-
-        def moved(entries: Sequence[Sequence[int]]) -> list[list[int]]:
-            return [[place[entry[0]], *entry[1:]] for entry in entries]
-
-        return {
-            **{key: value for key, value in self._graph.items() if key != "node_row_ptr"},
-            "nodes": [{**nodes[number], "inputs": moved(nodes[number]["inputs"])} for number in stay],
-            "arg_nodes": [new for new, number in enumerate(stay) if nodes[number]["op"] == "null"],
-            "heads": moved(heads),
-        }
+        kept = [{**nodes[number], "inputs": moved(nodes[number]["inputs"], place)} for number in stay]
+        return with_nodes(self._graph, kept, moved(heads, place))
 
 
 def _region(node: Mapping[str, Any]) -> RegionOperator:

@@ -34,6 +34,7 @@ from mxnet.base import MXNetError
 from clgraft import core
 from clgraft.mxnet_ops.engine import backward_writes, plain
 from clgraft.mxnet_ops.engine.errors import as_mxnets, last_error, telling
+from clgraft.mxnet_ops.engine.graphs import replace_nodes
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator, operator_of
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
@@ -220,13 +221,11 @@ def guard_graph(graph: dict[str, Any], sparse: bool = False) -> int:
                 add_guard(number, output, name)
             else:
                 add_guard(number, output, free(f"{name}_guard{output}"))
-    graph["heads"] = [
+    ends = [
         guards[e[0], e[1]] if is_ours[e[0]] and (e[0], e[1]) in guards else [place[e[0]], *e[1:]]
         for e in graph["heads"]
     ]
-    graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
-    graph["nodes"] = nodes
-    graph.pop("node_row_ptr", None)
+    replace_nodes(graph, nodes, ends)
     return added
 
 

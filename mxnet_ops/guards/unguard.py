@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
+from clgraft.mxnet_ops.engine.graphs import replace_nodes
 from clgraft.mxnet_ops.guards.guard import CORE_SUFFIX, MARK, guard_graph, guard_symbol, is_clgraft_type
 
 SPARSE = ("row_sparse", "csr")
@@ -47,10 +48,7 @@ def unguard_graph(graph: dict[str, Any]) -> int:
         source = nodes[inputs[0][0]]
         if source["name"] == node["name"] + CORE_SUFFIX and is_clgraft_type(source.get("attrs", {}).get("op_type")):
             source["name"] = node["name"]
-    graph["nodes"] = nodes
-    graph["heads"] = [moved(entry) for entry in graph["heads"]]
-    graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
-    graph.pop("node_row_ptr", None)
+    replace_nodes(graph, nodes, [moved(entry) for entry in graph["heads"]])
     return len(entries)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
+from clgraft.core.nn import products
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
@@ -53,20 +54,13 @@ class FullyConnected(Operator):
             flatten=attributes.flag("flatten", True),
         )
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> core.DenseProblem:
+    def _problem(self, data: Shape) -> core.DenseProblem:
         if not data:
             raise self.error("data", f"of shape {data}", "at least one axis")
         kept = data[:1] if self.flatten else data[:-1]
         inputs = math.prod(data[len(kept) :])
         try:
-            return core.DenseProblem(
-                direction="forward",
-                batch=math.prod(kept),
-                inputs=inputs,
-                outputs=self.num_hidden,
-                bias=not self.no_bias,
-                dtype=dtype,
-            )
+            return core.DenseProblem("forward", math.prod(kept), inputs, self.num_hidden)
         except core.ProblemError as error:
             raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
 
@@ -81,4 +75,4 @@ class FullyConnected(Operator):
         return needed, [(*kept, self.num_hidden)], []
 
     def build(self, build: Build, data: Tensor, *parameters: Tensor) -> Tensor:
-        return build.add(self._problem(data.shape, data.dtype), data, *parameters)[0]
+        return products.dense(build, data, *parameters, axis=1 if self.flatten else data.ndim - 1)

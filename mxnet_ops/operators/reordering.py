@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator
 from clgraft.mxnet_ops.engine.registry import register
 
 
@@ -53,9 +52,6 @@ class Transpose(Operator):
             order = given
         return moves.transposed(build, x, order)
 
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])
-
 
 @register
 @dataclass(frozen=True)
@@ -90,9 +86,6 @@ class DepthToSpace(Operator):
         if shape[1] % size**2:
             raise self.error("data", f"of shape {shape}", f"a multiple of {size**2} channels, block_size squared")
         return moves.channels_to_blocks(build, data, size)
-
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])
 
 
 @register
@@ -140,6 +133,3 @@ class Repeat(Operator):
             times = (1,) * (ndim - len(self.times)) + self.times
         wide = build.reshape(x, (1,) * (len(times) - ndim) + data)
         return moves.repeated(build, wide, times, whole=self.whole)
-
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])

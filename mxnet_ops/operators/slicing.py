@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator
 from clgraft.mxnet_ops.engine.registry import register
 
 Bounds = tuple["int | None", ...]
@@ -84,9 +83,6 @@ class Slice(Operator):
             first[axis], size[axis], strides[axis] = bounds.start, len(bounds), bounds.step
         return moves.cut(build, x, size, first, strides)
 
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])
-
 
 @register
 @dataclass(frozen=True)
@@ -135,12 +131,6 @@ class Crop(Operator):
         begin = moves.middle(data.shape[2:], size) if self.center_crop else self.offset
         return moves.cut(build, data, (*data.shape[:2], *size), (0, 0, *begin))
 
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        known = [shape for shape in shapes if shape is not None]
-        if len(known) < len(shapes):
-            return None
-        return known, self.built(known), []
-
 
 @register
 @dataclass(frozen=True)
@@ -176,6 +166,3 @@ class Pad(Operator):
             return moves.bordered(build, data, self.mode, begin, end)
         whole = tuple(b + size + e for b, size, e in zip(begin, data.shape, end))
         return moves.in_constant(build, data, whole, begin, self.constant_value)
-
-    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])

@@ -27,7 +27,6 @@ from clgraft.mxnet_ops.regions.passes import RegionPass
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents, residents_of
 
-ALIGNMENT = 128  # bytes
 MOST_PROGRAMS = 512  # regions and shapes that stay compiled
 MOST_RECENT = 8  # programs that keep arrays for their next operators
 MOST_FREE = 2  # sets of kept arrays that wait for the next operator of a program
@@ -112,7 +111,7 @@ class RegionProgram:
             return self._free.pop()
         except IndexError:
             values = self.lowering.forward(True).graph.values
-            arrays = {name: self._empty(values[name].shape, values[name].dtype) for name in self.lowering.kept}
+            arrays = {n: self.context.empty(values[n].shape, values[n].dtype) for n in self.lowering.kept}
             return {**arrays, **{name: Copy(self.context, nbytes) for name, nbytes in self._copied.items()}}
 
     def give_back(self, arrays: dict[str, Any]) -> None:
@@ -122,16 +121,6 @@ class RegionProgram:
     def forget(self) -> None:
         """Free the arrays that wait for an operator."""
         self._free.clear()
-
-    def _empty(self, shape: Shape, dtype: str) -> Any:
-        if self.staged:
-            import pyopencl.array as device_array
-
-            return device_array.empty(self.context.queue, shape, dtype)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
-        return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 class _Recent:

@@ -7,7 +7,6 @@ is real. An operator on values that may as well be indices, masks or shapes stay
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +15,7 @@ import mxnet as mx
 import numpy as np
 
 from clgraft.mxnet_ops.engine.operator import FAMILIES
+from clgraft.mxnet_ops.swap.asked import Key, graph_of, key_of
 from clgraft.mxnet_ops.swap.attributes import Kept
 from clgraft.mxnet_ops.swap.table import is_real, is_typeless, plain_name
 
@@ -131,7 +131,7 @@ class Dtypes:
                 self._join((number, place), entry)
         else:
             self._others.append(number)
-            for place, dtype in enumerate(_made_of("int32", node["op"], _key(attributes), len(inputs))):
+            for place, dtype in enumerate(_made_of("int32", node["op"], key_of(attributes), len(inputs))):
                 if dtype in FLOATS:
                     self._reals.add((number, place))
 
@@ -146,7 +146,7 @@ class Dtypes:
         for number in self._others:
             node = self._nodes[number]
             if all(self._root((entry[0], entry[1])) in self._reals for entry in node["inputs"]):
-                made = _made_of("float32", node["op"], _key(node.get("attrs", {})), len(node["inputs"]))
+                made = _made_of("float32", node["op"], key_of(node.get("attrs", {})), len(node["inputs"]))
                 self._reals |= {self._root((number, place)) for place, dtype in enumerate(made) if dtype in FLOATS}
         return len(self._reals) > before
 
@@ -210,25 +210,16 @@ class Dtypes:
                         self._found[number, place] = dtype
 
 
-def _key(attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, text) for name, text in attributes.items() if not name.startswith("__")))
-
-
 def _outputs_read(nodes: Sequence[Mapping[str, Any]], number: int) -> int:
     """Return how many outputs of a node are read, up to the last of them; at least one."""
     return 1 + max((entry[1] for node in nodes for entry in node["inputs"] if entry[0] == number), default=0)
 
 
 @lru_cache(maxsize=1024)
-def _made_of(dtype: str, operator: str, attributes: tuple[tuple[str, str], ...], inputs: int) -> tuple[str, ...]:
+def _made_of(dtype: str, operator: str, attributes: Key, inputs: int) -> tuple[str, ...]:
     """Return the dtypes of an operator's outputs where all inputs are of one dtype; nothing if MXNet does not say."""
-    nodes: list[dict[str, Any]] = [{"op": "null", "name": f"x{i}", "inputs": []} for i in range(inputs)]
-    entries = [[i, 0, 0] for i in range(inputs)]
-    nodes.append({"op": operator, "name": "made", "attrs": dict(attributes), "inputs": entries})
-    version = json.loads(mx.sym.var("x").tojson())["attrs"]  # otherwise MXNet converts an old format, and says so
-    graph = {"nodes": nodes, "arg_nodes": list(range(inputs)), "heads": [[inputs, 0, 0]], "attrs": version}
     try:
-        symbol = mx.sym.load_json(json.dumps(graph))
+        symbol = graph_of(operator, attributes, inputs)
         _, found, _ = symbol.infer_type_partial(**{f"x{i}": np.dtype(dtype) for i in range(inputs)})
     except (mx.MXNetError, ValueError):
         return ()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from clgraft.mxnet_ops.engine.graphs import replace_nodes
 from clgraft.mxnet_ops.engine.operator import FAMILIES, operator_of
 from clgraft.mxnet_ops.operators.inner import Inner
 from clgraft.mxnet_ops.swap.order import Entry, Group, inputs_of, keep_order
@@ -341,7 +342,5 @@ def _put(graph: dict[str, Any], made: Sequence[tuple[Group, dict[str, Any], list
 
     for entry in graph["heads"]:
         visit(entry[0])
-    graph["heads"] = [named(entry) for entry in graph["heads"]]
-    graph["nodes"] = nodes
-    graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
-    graph.pop("node_row_ptr", None)
+    heads = [named(entry) for entry in graph["heads"]]  # which adds nodes
+    replace_nodes(graph, nodes, heads)

@@ -8,7 +8,6 @@ its outputs, so those in between stay MXNet's, unless the variables before them 
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import mxnet as mx
 
 from clgraft.mxnet_ops.guards.unsized import SAME_SHAPE
+from clgraft.mxnet_ops.swap.asked import Key, graph_of, key_of
 from clgraft.mxnet_ops.swap.table import plain_name
 
 # operators that tell the shapes of all inputs but the first
@@ -79,7 +79,7 @@ def _follow(
         return not _is_declared(node) and (roots is None or bool(told - {node["name"]}))
     if not node["inputs"]:
         return False
-    inferred = _inferred_inputs(node["op"], _key(node.get("attrs", {})), len(node["inputs"]))
+    inferred = _inferred_inputs(node["op"], key_of(node.get("attrs", {})), len(node["inputs"]))
     leads = [_follow(nodes, node["inputs"][place][0], told, found, roots) for place in inferred]
     if any(leads):
         found.add(number)
@@ -109,26 +109,15 @@ def _is_declared(node: Node) -> bool:
     return bool(shape) and all(size > 0 for size in shape)
 
 
-def _key(attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, text) for name, text in attributes.items() if not name.startswith("__")))
-
-
 @lru_cache(maxsize=1024)
-def _inferred_inputs(operator: str, attributes: tuple[tuple[str, str], ...], inputs: int) -> tuple[int, ...]:
+def _inferred_inputs(operator: str, attributes: Key, inputs: int) -> tuple[int, ...]:
     """Return the inputs of an operator whose shapes MXNet infers from that of its output: it is asked."""
-    made = inputs
-    nodes: list[dict[str, Any]] = [{"op": "null", "name": f"x{i}", "inputs": []} for i in range(inputs)]
-    entries = [[i, 0, 0] for i in range(inputs)]
-    nodes += [
-        {"op": operator, "name": "made", "attrs": dict(attributes), "inputs": entries},
+    more = (
         {"op": "null", "name": "like", "inputs": []},
-        {"op": "elemwise_add", "name": "sum", "inputs": [[made, 0, 0], [made + 1, 0, 0]]},
-    ]
-    version = json.loads(mx.sym.var("x").tojson())["attrs"]
-    variables = [*range(inputs), made + 1]
-    graph = {"nodes": nodes, "arg_nodes": variables, "heads": [[made + 2, 0, 0]], "attrs": version}
+        {"op": "elemwise_add", "name": "sum", "inputs": [[inputs, 0, 0], [inputs + 1, 0, 0]]},
+    )
     try:
-        symbol = mx.sym.load_json(json.dumps(graph))
+        symbol = graph_of(operator, attributes, inputs, *more)
     except mx.MXNetError:
         return ()
     names = symbol.list_arguments()

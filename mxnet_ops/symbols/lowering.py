@@ -20,7 +20,7 @@ from clgraft.core.model import (
     carried,
     expect_precision,
 )
-from clgraft.core.nn import elementwise
+from clgraft.core.nn import dropout, elementwise
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.mxnet_ops.engine.attributes import Attributes
@@ -469,7 +469,7 @@ class _Lowering:
         """Return the key of an operator's random numbers, which differ from step to step in training."""
         if not self._build.training:
             return self._build.filled((KEY_WORDS,), 0, "int32")
-        self._keys.append(self._build.input(f"key{len(self._keys)}", (KEY_WORDS,), "int32"))
+        self._keys.append(dropout.key(self._build, len(self._keys)))
         return self._keys[-1]
 
     def _region(self, region: RegionOperator, values: Sequence[Tensor | None]) -> list[Tensor]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from clgraft.mxnet_ops.engine.graphs import moved, with_nodes
 from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.engine.residents import DTYPE, Resident
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
@@ -113,24 +114,16 @@ def with_residents(
         read.update(entry[0] for entry in entries)
     place: dict[int, int] = {}
 
-    def moved(entries: Sequence[Sequence[int]]) -> list[list[int]]:
-        return [[place[entry[0]], *entry[1:]] for entry in entries]
-
     for number, node in enumerate(old):
         if node["op"] == "null" and number not in read:
             continue
         if number in changed:
             attributes, (arguments, auxiliary), takes_here = changed[number]
             tokens = [[token_places[name], 0, 0] for name in takes_here]
-            node = {**node, "attrs": attributes, "inputs": [*moved(arguments), *tokens, *moved(auxiliary)]}
+            entries = [*moved(arguments, place), *tokens, *moved(auxiliary, place)]
+            node = {**node, "attrs": attributes, "inputs": entries}
         else:
-            node = {**node, "inputs": moved(node["inputs"])}
+            node = {**node, "inputs": moved(node["inputs"], place)}
         place[number] = len(nodes)
         nodes.append(node)
-    found = {
-        **{key: value for key, value in graph.items() if key != "node_row_ptr"},
-        "nodes": nodes,
-        "arg_nodes": [number for number, node in enumerate(nodes) if node["op"] == "null"],
-        "heads": moved(graph["heads"]),
-    }
-    return found, made, found_tokens
+    return with_nodes(graph, nodes, moved(graph["heads"], place)), made, found_tokens

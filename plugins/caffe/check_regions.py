@@ -16,7 +16,7 @@ import numpy as np
 
 from clgraft.caffe_layers.swap import naming, swap_net
 from clgraft.plugins.caffe.check import _labels, _load, _set_weights, explain, opened
-from clgraft.plugins.command_line.check.runner import CheckRow
+from clgraft.plugins.command_line.check.runner import CheckRow, distance
 from clgraft.plugins.plugin import PluginError
 
 __all__ = ["explain", "rows"]
@@ -72,9 +72,9 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     median: float | None = statistics.median(times) if times else None
     expected, moved, got = results
     for tensor, reference in expected.items():
-        usual = _error(moved[tensor], reference)
+        usual = distance(moved[tensor], reference)
         limit = FLOOR + FACTOR * usual
-        yield CheckRow(Path(path).name, tensor, _error(got[tensor], reference), limit, seconds=median)
+        yield CheckRow(Path(path).name, tensor, distance(got[tensor], reference), limit, seconds=median)
         median = None
 
 
@@ -146,10 +146,3 @@ def _timed(net: Any) -> float:
     net.forward()
     net._backward(len(net.layers) - 1, 0)
     return time.perf_counter() - start
-
-
-def _error(got: Any, expected: Any) -> float:
-    """Return the norm of the difference relative to the norm expected: single kinks do not dominate it."""
-    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-    norm = float(np.linalg.norm(expected))
-    return float(np.linalg.norm(got - expected)) / max(norm, float(np.finfo(np.float32).tiny))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.selection import already
-from clgraft.plugins.command_line.check.runner import CheckRow
+from clgraft.plugins.command_line.check.runner import CheckRow, distance
 from clgraft.plugins.mxnet import symbols
 from clgraft.plugins.plugin import PluginError
 
@@ -65,9 +65,9 @@ def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3, regio
     times = [(native.time(), ours.time()) for _ in range(repeats)]
     medians: list[float | None] = [statistics.median(column) for column in zip(*times)] or [None, None]
     for tensor, reference in expected.items():
-        native_error = _error(usual[tensor], reference)
+        native_error = distance(usual[tensor], reference)
         limit = max(FLOOR, FACTOR * native_error)
-        own_error = _error(got[tensor], reference)
+        own_error = distance(got[tensor], reference)
         yield CheckRow(Path(path).name, tensor, own_error, limit, native_error, medians[1], medians[0])
         medians = [None, None]
 
@@ -130,10 +130,3 @@ def _value(name: str, shape: Sequence[int], rng: np.random.Generator) -> Any:
     if name.endswith("weight"):
         return rng.normal(size=shape) * np.sqrt(2 / max(1, int(np.prod(shape[1:]))))
     return rng.normal(size=shape)
-
-
-def _error(got: Any, expected: Any) -> float:
-    """Return the norm of the difference relative to the norm expected: single kinks do not dominate it."""
-    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-    norm = float(np.linalg.norm(expected))
-    return float(np.linalg.norm(got - expected)) / max(norm, float(np.finfo(np.float32).tiny))

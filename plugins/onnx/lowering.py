@@ -18,10 +18,10 @@ import onnx
 
 from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import GraphBuilder
+from clgraft.core.nn import dropout
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.copying import TransposeProblem
-from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.problem import Problem
 from clgraft.plugins.onnx import folding
@@ -216,7 +216,7 @@ class ModelBuilder:
     def key(self, node: OnnxNode) -> Tensor:
         """Return the key of a node's random numbers, which differ from step to step."""
         node.expect(self.training, "training")
-        self.keys.append(self.build.input(f"key{len(self.keys)}", (KEY_WORDS,), "int32"))
+        self.keys.append(dropout.key(self.build, len(self.keys)))
         return self.keys[-1]
 
     def trains(self, stated: bool) -> bool:

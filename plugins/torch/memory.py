@@ -10,7 +10,9 @@ from collections import deque
 import numpy as np
 import torch
 
-ALIGNMENT = 4096  # bytes: a page
+from clgraft.core.runtime.arrays import aligned
+
+PAGE = 4096  # bytes
 SMALLEST = 1 << 16  # bytes of tensors whose memory is kept; the others are PyTorch's
 
 
@@ -57,9 +59,7 @@ class Blocks:
                 if self._idle[place].nbytes == nbytes:
                     self._unused -= nbytes
                     return self._idle.pop(place)
-        whole = np.empty(nbytes + ALIGNMENT, np.uint8)
-        begin = -whole.ctypes.data % ALIGNMENT
-        return whole[begin : begin + nbytes]
+        return aligned(nbytes, PAGE)
 
     def _take_back(self) -> None:
         """Note blocks whose tensors are gone, and free the oldest where that is too much."""

@@ -43,7 +43,12 @@ int main(int argc, char **argv) {
     REFUSED(clg_graph_create(context, sums, &options, &plan), CLG_INVALID_PROBLEM, "'x'");
     options.outputs = NULL, options.passes = "-everything";
     REFUSED(clg_graph_create(context, sums, &options, &plan), CLG_INVALID_ARGUMENT, "-everything");
-    options.passes = "-all";
+    options.passes = "-all", options.precision = "float23";
+    REFUSED(clg_graph_create(context, sums, &options, &plan), CLG_INVALID_ARGUMENT, "float32");
+    options.size = offsetof(clg_graph_options, precision); /* a caller whose struct ends there */
+    REFUSED(clg_graph_create(context, sums, &options, &plan), CLG_OK, "");
+    REFUSED(clg_plan_destroy(plan), CLG_OK, "");
+    options.size = sizeof options, options.precision = "float32";
     REFUSED(clg_graph_create(context, sums, &options, &plan), CLG_OK, "");
     options.passes = NULL, options.outputs = "y z+";
     REFUSED(clg_graph_create(context, sums, &options, &added), CLG_OK, "");

@@ -13,6 +13,7 @@ from clgraft.caffe_layers.hosted import service
 from clgraft.caffe_layers.hosted.blobs import _Fill, _Pointer, _Shape
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import ELEMENTS
+from clgraft.core.graph import arguments_of, parse_graph
 
 NET = """
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } } }
@@ -39,11 +40,11 @@ class ProgramMemory:
         self.shape = _Shape(lambda *_: 0)
         self.fill = _Fill(lambda *_: 0)
 
-    def set_up(self, text: str, *bottoms: str, tops: int = 1) -> str:
+    def set_up(self, text: str, *bottoms: str, tops: int = 1, real: str = "f32") -> str:
         """Return the number of a layer."""
         parameters = schema.parse_layer(text)
         addresses = [ctypes.cast(one, ctypes.c_void_p).value for one in (self.pointer, self.shape, self.fill)]
-        line = f"setup {parameters.type} 0 f32 0 {' '.join(map(str, addresses))} {tops} {' '.join(bottoms)} |"
+        line = f"setup {parameters.type} 0 {real} 0 {' '.join(map(str, addresses))} {tops} {' '.join(bottoms)} |"
         number, *self.described = ask(line, parameters.SerializeToString())
         return number
 
@@ -89,10 +90,10 @@ def test_batch_norm_asks_for_nothing_while_it_runs(program, fields):
     assert not {"begin", "end"} & set(program.described)
     assert ask(f"reshape {number} 0 [2,3,4]") == ["top [2,3,4]"]
     words = [line.split() for line in ask(f"forward {number}")]
-    runs = [line for line in words if line[0] == "run"]
-    others = [line for line in words if line[0] not in ("run", "array")]
+    runs = [line for line in words if line[0] in ("run", "graph")]
+    others = [line for line in words if line[0] in ("divide", "count")]
     if not fields:
-        assert len(runs) == 2 and others == [["count", "p2", struct.pack(">d", 0.5).hex(), struct.pack(">d", 1).hex()]]
+        assert len(runs) == 1 and others == [["count", "p2", struct.pack(">d", 0.5).hex(), struct.pack(">d", 1).hex()]]
         return
     assert len(runs) == 1 and [line[0] for line in others] == ["divide"] * 2
     read = [word.split(":")[0] for word in runs[0] if word.startswith("h")]
@@ -131,3 +132,17 @@ def test_what_is_overwritten_is_kept_by_the_problem_that_reads_it(program):
         ask(f"reshape {number} 1 [2,3,4]")
         (run,) = (line for line in ask(f"forward {number}") if line.startswith("run "))
         assert int(run.split()[1]) == 1 + outputs and ("s0" in run.split()) == (outputs == 2)
+
+
+@pytest.mark.parametrize("real", ["f32", "f64"])
+def test_a_pass_of_several_problems_is_one_graph(program, real):
+    """Its text and its options make the plan in C, whose arguments are the buffers that the line names, in order."""
+    number = program.set_up("name: 'norm' type: 'BatchNorm'", "[2,3,4]", real=real)
+    ask(f"reshape {number} 0 [2,3,4]")
+    head, *lines = (line for line in ask(f"forward {number}") if line.split()[0] not in ("array", "count"))
+    word, count, passes, precision, arguments, *words = head.split(" ")
+    graph = parse_graph("\n".join(lines))
+    assert (word, int(count), passes, precision) == ("graph", len(lines), "-all", "float32")
+    assert {value.dtype for value in graph.values.values()} == {"float32" if real == "f32" else "float64"}
+    assert int(arguments) == len(arguments_of(graph)) and {"b0", "t0", "p0", "p1"} <= set(words[: int(arguments)])
+    assert words[-len(graph.outputs) :] == list(graph.outputs)

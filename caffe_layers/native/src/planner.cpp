@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 namespace clgraft_caffe {
@@ -14,7 +15,7 @@ namespace clgraft_caffe {
 namespace {
 
 const char *const service = "clgraft.caffe_layers.hosted.service";
-const std::size_t most_plans = 1024;  // that are kept for problems that may be asked for again
+const std::size_t most_plans = 1024;  // that are kept because they may be asked for again
 
 std::mutex gone_mutex;
 std::vector<std::string> gone;
@@ -93,8 +94,15 @@ std::vector<std::string> words_of(const std::string &line) {
     return words;
 }
 
-Plan::Plan(clg_context context, const std::string &problem) : handle(nullptr) {
-    if (clg_plan_create(context, problem.c_str(), &handle) != CLG_OK) throw Refusal(clg_last_error());
+Plan::Plan(clg_context context, const Source &source) : handle(nullptr) {
+    clg_graph_options options = {};
+    options.size = sizeof options;
+    options.outputs = source.outputs.c_str();
+    options.passes = source.passes.c_str();
+    options.precision = source.precision.c_str();
+    const clg_status status = source.passes.empty() ? clg_plan_create(context, source.text.c_str(), &handle)
+                                                    : clg_graph_create(context, source.text.c_str(), &options, &handle);
+    if (status != CLG_OK) throw Refusal(clg_last_error());
     std::uint32_t count = 0;
     clg_plan_counts(handle, &count, nullptr);
     arguments.resize(count);
@@ -106,18 +114,19 @@ Plan::Plan(clg_context context, const std::string &problem) : handle(nullptr) {
 
 Plan::~Plan() { clg_plan_destroy(handle); }
 
-std::shared_ptr<Plan> plan_for(clg_context context, const std::string &problem) {
-    typedef std::map<std::pair<clg_context, std::string>, std::shared_ptr<Plan>> Plans;
+std::shared_ptr<Plan> plan_for(clg_context context, const Source &source) {
+    typedef std::tuple<clg_context, std::string, std::string, std::string, std::string> Key;
+    typedef std::map<Key, std::shared_ptr<Plan>> Plans;
     static std::mutex mutex;
     static Plans &plans = *new Plans();  // never destroyed: layers may outlive static objects
-    const std::pair<clg_context, std::string> key(context, problem);
+    const Key key(context, source.text, source.passes, source.precision, source.outputs);
     {
         std::lock_guard<std::mutex> lock(mutex);
         const Plans::iterator found = plans.find(key);
         if (found != plans.end()) return found->second;
     }
     // not locked: it may take the interpreter's lock
-    std::shared_ptr<Plan> made = std::make_shared<Plan>(context, problem);
+    std::shared_ptr<Plan> made = std::make_shared<Plan>(context, source);
     std::lock_guard<std::mutex> lock(mutex);
     if (plans.size() >= most_plans)
         for (Plans::iterator plan = plans.begin(); plan != plans.end();)

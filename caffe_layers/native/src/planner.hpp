@@ -1,4 +1,4 @@
-// Questions to the Python core, which runs inside of this process, and plans of its problems.
+// Questions to the Python core, which runs inside of this process, and plans of its problems and graphs.
 #ifndef CLGRAFT_CAFFE_PLANNER_HPP
 #define CLGRAFT_CAFFE_PLANNER_HPP
 
@@ -30,9 +30,14 @@ void forget_layer(const std::string &number);
 std::vector<std::string> lines_of(const std::string &text);
 std::vector<std::string> words_of(const std::string &line);
 
-// A plan with what its arguments are. Equal problems share one.
+// What a plan is of: a problem, or a graph with its options (clg_graph_options). A problem has no passes.
+struct Source {
+    std::string text, passes, precision, outputs;
+};
+
+// A plan with what its arguments are. Equal sources share one.
 struct Plan {
-    Plan(clg_context context, const std::string &problem);
+    Plan(clg_context context, const Source &source);
     ~Plan();
     Plan(const Plan &) = delete;
     Plan &operator=(const Plan &) = delete;
@@ -40,7 +45,7 @@ struct Plan {
     clg_plan handle;
     std::vector<clg_argument> arguments;
 };
-std::shared_ptr<Plan> plan_for(clg_context context, const std::string &problem);
+std::shared_ptr<Plan> plan_for(clg_context context, const Source &source);
 
 }  // namespace clgraft_caffe
 

@@ -36,7 +36,8 @@ Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string
                         Memory<Dtype> *memory)
     : place_(place), context_(context_for(place, memory->device)) {
     std::size_t arrays = 0;
-    for (const std::string &line : lines) {
+    for (auto at = lines.begin(); at != lines.end(); ++at) {
+        const std::string &line = *at;
         if (line.compare(0, 6, "array ") == 0) {
             const std::vector<Int> shape(1, std::atoi(line.c_str() + 6));
             if (arrays == memory->arrays.size()) memory->arrays.emplace_back(new_blob<Dtype>(shape, memory->device));
@@ -52,14 +53,18 @@ Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string
             counts_.push_back(Count{index_of(words.at(1)), static_cast<Dtype>(number_of(words.at(2))),
                                     static_cast<Dtype>(number_of(words.at(3)))});
         } else {
-            read(line, layer);
+            std::string graph;
+            const int count = line.compare(0, 6, "graph ") == 0 ? std::atoi(line.c_str() + 6) : 0;
+            for (int left = count; left > 0; left--) graph += *++at + '\n';
+            read(line, graph, layer);
         }
     }
 }
 
-// run COUNT BUFFER... COUNT SCALAR... PROBLEM
+// run COUNT BUFFER... COUNT SCALAR... PROBLEM, or
+// graph LINES PASSES PRECISION COUNT BUFFER... COUNT SCALAR... OUTPUT...
 template <typename Dtype>
-void Program<Dtype>::read(const std::string &line, const std::string &layer) {
+void Program<Dtype>::read(const std::string &line, const std::string &graph, const std::string &layer) {
     std::size_t position = 0;
     const auto next = [&]() {
         const std::size_t begin = position, end = line.find(' ', begin);
@@ -68,7 +73,13 @@ void Program<Dtype>::read(const std::string &line, const std::string &layer) {
     };
     steps_.emplace_back();
     Step &step = steps_.back();
+    Source source;
     next();
+    if (!graph.empty()) {
+        next();
+        source.passes = next();
+        source.precision = next();
+    }
     for (int left = std::atoi(next().c_str()); left > 0; left--) {
         std::string word = next();
         clg_buffer buffer = {};
@@ -92,7 +103,9 @@ void Program<Dtype>::read(const std::string &line, const std::string &layer) {
         if (word[0] == '@') step.deferred.emplace_back(step.scalars.size(), "number " + layer + " " + word.substr(1));
         step.scalars.push_back(word[0] == '@' ? 0 : number_of(word));
     }
-    step.plan = plan_for(context_, line.substr(position));
+    source.text = graph;
+    (graph.empty() ? source.text : source.outputs) = line.substr(position);
+    step.plan = plan_for(context_, source);
     if (step.plan->arguments.size() != step.names.size())
         throw Refusal("[caffe] got a plan with other arguments: " + line);
     for (std::size_t i = 0; i < step.names.size(); i++) {

@@ -1,4 +1,4 @@
-// What a layer's forward or backward pass runs: problems on named memory, as the core has described them.
+// What a layer's forward or backward pass runs: plans on named memory, as the core has described them.
 #ifndef CLGRAFT_CAFFE_PROGRAM_HPP
 #define CLGRAFT_CAFFE_PROGRAM_HPP
 
@@ -26,7 +26,7 @@ struct Memory {
 template <typename Dtype>
 class Program {
   public:
-    // Reads lines of the core's service (hosted/service.py), and plans their problems. Throws Refusal.
+    // Reads lines of the core's service (hosted/service.py), and makes their plans. Throws Refusal.
     Program(const std::vector<std::string> &lines, const std::string &layer, Place place, Memory<Dtype> *memory);
 
     // Runs everything. Throws Refusal.
@@ -54,7 +54,7 @@ class Program {
         std::size_t parameter;
         Dtype factor, term;
     };
-    void read(const std::string &line, const std::string &layer);
+    void read(const std::string &line, const std::string &graph, const std::string &layer);
 
     Place place_;
     clg_context context_;

@@ -161,3 +161,12 @@ def relative_error(got: Any, expected: Any) -> float:
         return 0.0
     difference = float(np.max(np.abs(got - expected)))
     return difference / max(float(np.max(np.abs(expected))), float(np.finfo(np.float32).tiny))
+
+
+def distance(got: Any, expected: Any) -> float:
+    """Return the norm of the difference relative to the norm expected: single kinks do not dominate it."""
+    import numpy as np
+
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    norm = float(np.linalg.norm(expected))
+    return float(np.linalg.norm(got - expected)) / max(norm, float(np.finfo(np.float32).tiny))

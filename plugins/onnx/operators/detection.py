@@ -6,8 +6,7 @@ import numpy as np
 
 from clgraft.core.nn import detection as nn
 from clgraft.core.nn.builder import Tensor
-from clgraft.core.operators.detection import NonMaxSuppressionProblem
-from clgraft.core.operators.sampling import GridSampleProblem
+from clgraft.core.nn.resizing import sampled
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.indices import expect_inside
@@ -32,16 +31,16 @@ def suppression(
     limit = min(max(limit, 0), scores.shape[2])
     if not limit:
         return known(np.zeros((0, 3), np.int64))
-    problem = NonMaxSuppressionProblem(
-        *scores.shape[:2], scores.shape[2], limit, bool(node.get("center_point_box", 0)), on.carrier(boxes)
+    index, count = nn.chosen(
+        on.build,
+        on.given(boxes),
+        on.given(scores),
+        most=limit,
+        overlap=float(on.number(overlap)) if overlap is not None else 0.0,
+        least=float(on.number(score)) if score is not None else float("-inf"),
+        centers=bool(node.get("center_point_box", 0)),
     )
-    scalars = {
-        "overlap": float(on.number(overlap)) if overlap is not None else 0.0,
-        "score": float(on.number(score)) if score is not None else float("-inf"),
-    }
-    index, count = on.add(problem, on.tensor(boxes), on.tensor(scores), scalars=scalars)
-    number = on.number(on.made(count, (1,), "int64", "int32"))
-    rows = on.made(index, (problem.rows, 3), "int64", "int32")
+    number, rows = on.number(on.taken(count, "int64")), on.taken(index, "int64")
     # the copying problems move real numbers
     wide = on.made(on.tensor(rows, "float64" if on.has_fp64 else "float32"), rows.shape, "int64")
     return sliced(on, wide, [0, 0], [number, 3])
@@ -72,15 +71,12 @@ def roi_align(on: ModelBuilder, node: OnnxNode, x: OnnxValue, rois: OnnxValue, i
 @operator("GridSample")
 def grid_sample(on: ModelBuilder, node: OnnxNode, x: OnnxValue, grid: OnnxValue) -> OnnxValue:
     """Lower images at given places."""
-    problem = GridSampleProblem(
-        method=METHODS[node.get("mode", "linear")],
-        batch=x.shape[0],
-        channels=x.shape[1],
-        in_size=x.shape[2:],
-        out_size=grid.shape[1:-1],
+    y = sampled(
+        on.build,
+        on.given(x),
+        on.given(grid, on.carrier(x)),
+        METHODS[node.get("mode", "linear")],
         padding=node.get("padding_mode", "zeros"),
         align_corners=bool(node.get("align_corners", 0)),
-        dtype=on.carrier(x),
     )
-    (name,) = on.add(problem, on.tensor(x), on.tensor(grid, on.carrier(x)))
-    return on.made(name, problem.arguments()[-1].shape, x.dtype, on.carrier(x))
+    return on.taken(y, x.dtype)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from clgraft.core.nn import indices as nn
 from clgraft.core.nn import pooling
-from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
+from clgraft.core.nn.builder import Tensor
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import IndexCheck, ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
@@ -51,11 +52,29 @@ def gathered(
     """Return elements of an axis by their index, in a shape."""
     if not math.prod(shape):
         return known(np.zeros(shape, x.dtype))
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    carrier = on.carrier(x)
-    problem = GatherProblem(outer, x.shape[axis], inner, count, sharing, carrier)
-    (name,) = on.add(problem, on.tensor(x), on.index(index))
-    return on.made(name, shape, x.dtype, carrier)
+    found = nn.gathered(on.build, on.given(x), _index(on, index), axis, shape, count=count, sharing=sharing)
+    return on.taken(found, x.dtype)
+
+
+def _index(on: ModelBuilder, index: OnnxValue) -> Tensor:
+    return Tensor(on.index(index), index.shape, "int32")
+
+
+def scattered(
+    on: ModelBuilder,
+    x: OnnxValue | None,
+    index: OnnxValue,
+    updates: OnnxValue,
+    sizes: Sequence[int],
+    shape: tuple[int, ...],
+    count: int,
+    **how: str,
+) -> OnnxValue:
+    """Return x, or zeros, with updates at their places, in a shape; the words are those of `indices.scattered`."""
+    like = updates if x is None else x
+    given, into = on.given(updates, on.carrier(like)), None if x is None else on.given(x)
+    y = nn.scattered(on.build, given, _index(on, index), sizes, shape, count=count, into=into, **how)
+    return on.taken(y, like.dtype)
 
 
 @operator("Gather")
@@ -114,27 +133,19 @@ def gather_slices(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxVal
 @operator("ScatterND")
 def scatter_slices(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue, updates: OnnxValue) -> OnnxValue:
     """Lower slices that take in updates, by tuples of indices."""
-    depth, carrier = index.shape[-1], on.carrier(x)
+    depth = index.shape[-1]
     if not updates.size:
         return x
     sizes = x.shape[:depth]
-    problem = ScatterProblem(
-        outer=1,
-        extent=math.prod(sizes),
-        inner=math.prod(x.shape[depth:]),
-        count=math.prod(index.shape[:-1]),
-        dtype=carrier,
-        operator=COMBINED[node.get("reduction", "none")],
-    )
-    flat = on.index(flat_index(on, node, index, sizes))
-    (name,) = on.add(problem, on.tensor(x), flat, on.tensor(updates, carrier))
-    return on.made(name, x.shape, x.dtype, carrier)
+    extents, count = (1, math.prod(sizes), math.prod(x.shape[depth:])), math.prod(index.shape[:-1])
+    flat = flat_index(on, node, index, sizes)
+    return scattered(on, x, flat, updates, extents, x.shape, count, combine=COMBINED[node.get("reduction", "none")])
 
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: OnnxValue, updates: OnnxValue) -> OnnxValue:
     """Lower elements that take in updates, by an index of their own."""
-    axis, carrier = axis_of(node.get("axis", 0), x.ndim), on.carrier(x)
+    axis = axis_of(node.get("axis", 0), x.ndim)
     if not updates.size:
         return x
     if index.ndim != x.ndim or index.shape != updates.shape:
@@ -142,14 +153,11 @@ def scatter_elements(on: ModelBuilder, node: OnnxNode, x: OnnxValue, index: Onnx
     expect_inside(on, node, index, (x.shape[axis],))
     how = COMBINED[node.get("reduction", "none")]
     if all(i == axis or size == x.shape[i] for i, size in enumerate(index.shape)):
-        sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), index.shape[axis])
-        problem = ScatterProblem(*sizes, "elements", carrier, how)
-    else:
-        rest = known(nn.places_without(axis, index.shape, x.shape))
-        index = on.pointwise(nn.place(x.shape[axis], nn.strides(x.shape)[axis]), [index, rest], "int64")
-        problem = ScatterProblem(1, x.size, 1, index.size, "shared", carrier, how)
-    (name,) = on.add(problem, on.tensor(x), on.index(index), on.tensor(updates, carrier))
-    return on.made(name, x.shape, x.dtype, carrier)
+        sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        return scattered(on, x, index, updates, sizes, x.shape, index.shape[axis], sharing="elements", combine=how)
+    rest = known(nn.places_without(axis, index.shape, x.shape))
+    index = on.pointwise(nn.place(x.shape[axis], nn.strides(x.shape)[axis]), [index, rest], "int64")
+    return scattered(on, x, index, updates, (1, x.size, 1), x.shape, index.size, combine=how)
 
 
 @operator("OneHot")
@@ -205,9 +213,7 @@ def unpool(
     expect_inside(on, node, index, (math.prod(own),), low=False)
     if shape != own:  # indices are of the tensor that the attributes say, at the front of each axis
         index = known(nn.moved_places(on.host(index), own, shape))
-    problem = ScatterProblem(1, math.prod(shape), 1, x.size, "shared", on.carrier(x), "set", True)
-    (name,) = on.add(problem, on.index(index), on.tensor(x))
-    return on.made(name, shape, x.dtype, on.carrier(x))
+    return scattered(on, None, index, x, (1, math.prod(shape), 1), shape, x.size)
 
 
 @operator("Col2Im")
@@ -222,8 +228,5 @@ def columns_to_image(on: ModelBuilder, node: OnnxNode, x: OnnxValue, image: Onnx
     way = {"stride": stride, "dilate": dilate, "pad": pads[:ndim], "counts": counts}
     table = nn.window_places(sizes, kernel, **way).reshape(-1)
     channels = x.shape[1] // math.prod(kernel)
-    problem = ScatterProblem(
-        x.shape[0] * channels, math.prod(sizes), 1, table.size, "shared", on.carrier(x), "add", True
-    )
-    (name,) = on.add(problem, on.index(known(table)), on.tensor(x))
-    return on.made(name, (x.shape[0], channels, *sizes), x.dtype, on.carrier(x))
+    extents, shape = (x.shape[0] * channels, math.prod(sizes), 1), (x.shape[0], channels, *sizes)
+    return scattered(on, None, known(table), x, extents, shape, table.size, combine="add")

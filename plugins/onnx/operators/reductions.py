@@ -8,9 +8,9 @@ import numpy as np
 
 from clgraft.core.nn import softmax as nn
 from clgraft.core.nn.ordering import first_elements
-from clgraft.core.nn.reductions import EXPONENTIALS, FOLDS, LOG_OF_EXPONENTIALS, Fold, of_nothing
+from clgraft.core.nn.reductions import EXPONENTIALS, FOLDS, LOG_OF_EXPONENTIALS, Fold, kept_shape, of_nothing
+from clgraft.core.nn.reductions import cumulative as cumulative_of
 from clgraft.core.nn.whole_numbers import truncated
-from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
@@ -31,11 +31,6 @@ REDUCTIONS = {
 }
 
 
-def kept_shape(shape: tuple[int, ...], axes: set[int], keep: bool) -> tuple[int, ...]:
-    """Return a shape without some axes, or with them as 1."""
-    return tuple(1 if a in axes else size for a, size in enumerate(shape) if keep or a not in axes)
-
-
 def reduced_axes(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | None) -> set[int] | None:
     """Return the axes of a reduction; None if nothing is reduced."""
     given = listed(on, node, axes, "axes")
@@ -46,7 +41,7 @@ def reduced_axes(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue
 
 def reduced(on: ModelBuilder, x: OnnxValue, axes: set[int], fold: Fold, *more: OnnxValue) -> OnnxValue:
     """Return the elements of x, with those of other values, folded over axes that stay as 1."""
-    shape = kept_shape(x.shape, axes, True)
+    shape = kept_shape(x.shape, axes)
     if shape == x.shape:
         return on.pointwise(fold.element, [x, *more])
     return on.pointwise(fold.element, [x, *more], reductions=(Reduction(fold.operation, shape=shape),), shape=shape)
@@ -79,7 +74,7 @@ def log_of_exponentials(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: On
     final = kept_shape(x.shape, gone, bool(node.get("keepdims", 1)))
     if not x.size:
         return known(np.full(final, of_nothing("log_sum", x.dtype), x.dtype))
-    if kept_shape(x.shape, gone, True) == x.shape:
+    if kept_shape(x.shape, gone) == x.shape:
         return on.reshaped(x, final)
     top = reduced(on, x, gone, FOLDS["max"])
     return on.reshaped(on.pointwise(LOG_OF_EXPONENTIALS, [reduced(on, x, gone, EXPONENTIALS, top), top]), final)
@@ -121,9 +116,6 @@ def top_k(on: ModelBuilder, node: OnnxNode, x: OnnxValue, k: OnnxValue | None = 
 def cumulative(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axis: OnnxValue) -> OnnxValue:
     """Lower cumulative sums or products."""
     along = axis_of(int(on.number(axis)), x.ndim)
-    outer, inner = math.prod(x.shape[:along]), math.prod(x.shape[along + 1 :])
-    flags = (bool(node.get("exclusive", 0)), bool(node.get("reverse", 0)))
+    flags = {"exclusive": bool(node.get("exclusive", 0)), "last": bool(node.get("reverse", 0))}
     kind = "sum" if node.operator == "CumSum" else "product"
-    problem = CumulativeProblem(kind, outer, x.shape[along], inner, *flags, on.carrier(x))
-    (name,) = on.add(problem, on.tensor(x))
-    return on.made(name, x.shape, x.dtype)
+    return on.taken(cumulative_of(on.build, on.given(x), along, kind, **flags), x.dtype)

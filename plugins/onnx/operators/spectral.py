@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from clgraft.core.nn import fourier as nn
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.operators.elementwise import of_two
-from clgraft.plugins.onnx.operators.indices import gathered
-from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import axis_of
 from clgraft.plugins.onnx.operators.windows import padded
 from clgraft.plugins.onnx.values import OnnxValue, known
@@ -29,16 +24,7 @@ def transform(
         x = padded(on, x, [0] * x.ndim, [size - old if i == along else 0 for i, old in enumerate(x.shape)])
     outputs = nn.output_count(size, onesided=onesided)
     on.make_room(64 * size * outputs * parts)
-    rest = [i for i in range(x.ndim - 1) if i != along]
-    moved = on.transposed(x, (*rest, along, x.ndim - 1))
-    rows = math.prod(moved.shape[:-2])
-    table = known(nn.matrix(size, outputs, parts).astype(x.dtype))
-    y = product(on, on.reshaped(moved, (rows, size * parts)), table)
-    y = on.reshaped(y, (*moved.shape[:-2], outputs, 2))
-    back = [0] * x.ndim
-    for place, i in enumerate((*rest, along, x.ndim - 1)):
-        back[i] = place
-    return on.transposed(y, back)
+    return on.taken(nn.transformed(on.build, on.given(x), along, outputs), x.dtype)
 
 
 @operator("STFT")
@@ -59,14 +45,8 @@ def short_transform(
     wide = on.reshaped(x, (x.shape[0], x.shape[1], parts))
     outputs = nn.output_count(size, onesided=bool(node.get("onesided", 1)))
     on.make_room(64 * size * outputs * parts + 8 * size * x.shape[1] / stride)
-    index = nn.frame_index(x.shape[1], size, stride)
-    frames = len(index)
-    cut = gathered(on, wide, known(index), 1, (x.shape[0], *index.shape, parts), index.size)
-    if window is not None:
-        cut = on.pointwise(of_two("multiply"), [cut, on.reshaped(window, (window.size, 1))])
-    table = known(nn.matrix(size, outputs, parts).astype(x.dtype))
-    y = product(on, on.reshaped(cut, (x.shape[0] * frames, size * parts)), table)
-    return on.reshaped(y, (x.shape[0], frames, outputs, 2))
+    factors = None if window is None else on.given(window, on.carrier(x))
+    return on.taken(nn.transformed_frames(on.build, on.given(wide), size, stride, outputs, factors), x.dtype)
 
 
 @operator("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix")

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core import PointwiseProblem, Problem, Reduction, RepeatProblem, TransposeProblem
+from clgraft.core import PointwiseProblem, Reduction, RepeatProblem, TransposeProblem
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import assigned
-from clgraft.core.nn.reductions import Fold
+from clgraft.core.nn.products import Matrix
+from clgraft.core.nn.reductions import Fold, kept_shape
 from clgraft.core.operators.cast import CastProblem
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored, widest
 from clgraft.plugins.torch.orders import Order, inverse
@@ -57,10 +58,6 @@ class Builder:
             return stored(self.graph.input(name, shape, dtype), shape, dtype)
         return self.input(name, [shape[axis] for axis in order], dtype).permuted(inverse(order))
 
-    def constant(self, array: np.ndarray) -> Operand:
-        """Return a constant; equal ones are stored once."""
-        return self.taken(self.nn.constant(array))  # type: ignore[no-any-return]
-
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> Operand:
         """Return a constant of one number; it is stored once and repeated."""
         name = f"fill_{value!r}_{dtype}".translate(str.maketrans(".-+", "pmq"))
@@ -69,44 +66,23 @@ class Builder:
             self.graph.input(name, (1,), dtype)
         return Operand(name, (1,), (NEW,) * len(shape), tuple(shape), dtype)
 
-    def run(
-        self,
-        problem: Problem,
-        reads: Mapping[str, Operand],
-        scalars: Mapping[str, float] | None = None,
-        shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> dict[str, Operand]:
-        """Add a problem.
-
-        Parameters
-        ----------
-        reads : mapping of str to Operand
-            All arguments that the problem reads, by their names. Values of another dtype are cast.
-        scalars : mapping of str to float, optional
-        shapes : mapping of str to shape, optional
-            How PyTorch sees results that differ in shape from the problem's.
-
-        Returns
-        -------
-        dict of str to Operand
-            The results by name.
-        """
-        arguments = problem.arguments()
-        read = [self.cast(reads[argument.name], argument.dtype) for argument in arguments if argument.role == "in"]
-        names = [self.stored(operand).name for operand in read]
-        results = self.graph.add(problem, *names, scalars=scalars)
-        written = [argument for argument in arguments if argument.role == "out"]
-        seen = shapes or {}
-        return {
-            argument.name: stored(name, seen.get(argument.name, argument.shape), argument.dtype)
-            for argument, name in zip(written, results)
-        }
-
     def given(self, operand: Operand, dtype: str = "", shape: Sequence[int] | None = None) -> Tensor:
         """Return an operand for a function of `clgraft.core.nn`, in a dtype and a shape with as many elements."""
         found = self.cast(operand, dtype or operand.dtype)
         found = self.stored(found if shape is None else self.reshaped(found, shape))
         return Tensor(found.name, found.shape, found.dtype)
+
+    def matrix(self, operand: Operand) -> Matrix:
+        """Return matrices, in the last two axes, for a function of `clgraft.core.nn`: transposed ones as they lie."""
+        last = len(operand.shape) - 1
+        swapped = operand.permuted((*range(last - 1), last, last - 1))
+        turned = not operand.contiguous and swapped.contiguous
+        return Matrix(self.given(swapped if turned else operand), turned)
+
+    def broadcasting(self, operand: Operand) -> Tensor:
+        """Return an operand for a function of `clgraft.core.nn` that broadcasts it, without what only repeats."""
+        ready = operand if operand.ordered else self.stored(operand)
+        return Tensor(ready.name, ready.aligned, ready.dtype)
 
     def taken(self, tensor: Tensor | None, shape: Sequence[int] | None = None) -> Any:
         """Return what a function of `clgraft.core.nn` has computed, if anything, as PyTorch sees it."""
@@ -175,7 +151,7 @@ class Builder:
         shape, dtype = operands[0].shape, widest(*operands)
         factor = fold.factor(math.prod(shape[axis] for axis in axes))
         operands = [self.cast(operand, dtype) for operand in operands]
-        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        kept = kept_shape(shape, axes)
         inputs = [self.stored(operand) for operand in operands]
         scaled = factor != 1.0
         problem = PointwiseProblem(
@@ -189,5 +165,4 @@ class Builder:
         (name,) = self.graph.add(
             problem, *(operand.name for operand in inputs), scalars={"factor": factor} if scaled else None
         )
-        seen = kept if keep else tuple(size for axis, size in enumerate(shape) if axis not in axes)
-        return stored(name, seen, dtype)
+        return stored(name, kept_shape(shape, axes, keep), dtype)

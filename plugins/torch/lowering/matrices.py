@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
-from clgraft.core import DenseProblem
+from clgraft.core.nn import products as nn
 from clgraft.core.nn.formulas import assigned
-from clgraft.core.nn.products import SCALED, TERM_WITH_SCALED, WITH_TERM
 from clgraft.core.nn.reductions import FOLDS
-from clgraft.core.operators.matmul import MatMulProblem
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand
 
 aten = torch.ops.aten
-TURNED = (1, 0)
 
 
 @lowers(aten.mm.default)
 def mm(build: Builder, a: Operand, b: Operand) -> Operand:
     """Return a b; a transposed one is read as it is stored."""
-    (rows, depth), columns = a.shape, b.shape[1]
-    if a.axes == TURNED and b.axes != TURNED:
-        problem = DenseProblem("backward_weight", depth, columns, rows, dtype=a.dtype)
-        return build.run(problem, {"x": b, "dy": a.permuted(TURNED)})["dw"]
     return _dense(build, a, b, None)
 
 
@@ -39,20 +30,17 @@ def addmm(build: Builder, bias: Operand, a: Operand, b: Operand, beta: float = 1
 def _added(build: Builder, x: Operand, found: Operand, beta: float, alpha: float) -> Operand:
     """Return beta x + alpha times a product; x is not read where beta is 0."""
     if not beta:
-        return build.pointwise(assigned("y0", SCALED), [found], {"alpha": alpha})[0]
+        return build.pointwise(assigned("y0", nn.SCALED), [found], {"alpha": alpha})[0]
     if beta == 1 and alpha == 1:
-        return build.pointwise(assigned("y0", WITH_TERM), [found, x])[0]
+        return build.pointwise(assigned("y0", nn.WITH_TERM), [found, x])[0]
     scalars = {"beta": beta, "alpha": alpha}
-    return build.pointwise(assigned("y0", TERM_WITH_SCALED), [found, x], scalars)[0]
+    return build.pointwise(assigned("y0", nn.TERM_WITH_SCALED), [found, x], scalars)[0]
 
 
 def _dense(build: Builder, a: Operand, b: Operand, bias: Operand | None) -> Operand:
-    turned = b.axes == TURNED
-    problem = DenseProblem(
-        "forward", a.shape[0], a.shape[1], b.shape[1], transposed=not turned, bias=bias is not None, dtype=a.dtype
-    )
-    reads = {"x": a, "w": b.permuted(TURNED) if turned else b, **({} if bias is None else {"b": bias})}
-    return build.run(problem, reads)["y"]
+    added = None if bias is None else build.given(bias, a.dtype)
+    b = build.cast(b, a.dtype)
+    return build.taken(nn.rows_product(build.nn, build.matrix(a), build.matrix(b), added))  # type: ignore[no-any-return]
 
 
 def product(build: Builder, a: Operand, b: Operand) -> Operand:
@@ -69,21 +57,7 @@ def product(build: Builder, a: Operand, b: Operand) -> Operand:
         return build.filled((*batch, rows, columns), 0.0, a.dtype)
     if not rows * columns:
         raise NotLowered(f"[torch] got matrices of {a.shape} and {b.shape}, expected rows and columns")
-    turned_b = _turned(b)
-    turned_a = _turned(a) and not turned_b
-    problem = MatMulProblem(math.prod(batch), rows, inner, columns, turned_a, turned_b, dtype=a.dtype)
-    reads = {"a": _swapped(a) if turned_a else a, "b": _swapped(b) if turned_b else b}
-    return build.run(problem, reads, shapes={"y": (*batch, rows, columns)})["y"]
-
-
-def _swapped(x: Operand) -> Operand:
-    last = len(x.shape) - 1
-    return x.permuted((*range(last - 1), last, last - 1))
-
-
-def _turned(x: Operand) -> bool:
-    """Return whether matrices are stored with their axes exchanged."""
-    return not x.contiguous and _swapped(x).contiguous
+    return build.taken(nn.product(build.nn, build.matrix(a), build.matrix(b)))  # type: ignore[no-any-return]
 
 
 @lowers(aten.bmm.default)

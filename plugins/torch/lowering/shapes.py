@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from clgraft.core import SliceProblem
 from clgraft.core.nn import shapes as nn
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import DTYPES, NEW, NotLowered, Operand, axis_of, widest
@@ -135,8 +134,7 @@ def select(build: Builder, x: Operand, axis: int, index: int) -> Operand:
 def _put_back(build: Builder, dy: Operand, shape: Sequence[int], axis: int, begin: int, step: int = 1) -> Operand:
     begins = tuple(begin if i == axis else 0 for i in range(len(shape)))
     steps = () if step == 1 else tuple(step if i == axis else 1 for i in range(len(shape)))
-    problem = SliceProblem("backward", tuple(shape), dy.shape, begins, dy.dtype, steps)
-    return build.run(problem, {"dy": dy}, {"value": 0.0})["dx"]
+    return build.taken(nn.in_constant(build.nn, build.given(dy), shape, begins, step=steps))  # type: ignore[no-any-return]
 
 
 @lowers(aten.slice_backward.default)
