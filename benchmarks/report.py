@@ -136,7 +136,7 @@ def cells(run: Run, kind: str = "nets") -> dict[tuple[str, str], dict[str, Cell]
     found: dict[tuple[str, str], dict[str, Cell]] = {}
     for row in run.results.rows:
         if row.set == kind:
-            name = re.sub(r" batch \d+$", "", row.name)
+            name = re.sub(r"(_?1\.0)? batch \d+$", "", row.name)  # of the usual width, too
             modes = {row.direction: (row.regions or row.ours, row.regions_floor if row.regions else row.floor)}
             if row.frozen and row.direction == "inference":
                 modes["frozen"] = row.frozen, row.frozen_floor

@@ -17,9 +17,10 @@ MESSAGES = sorted({name for rule in ALL.values() for name in (rule.parameters, r
 
 
 def section_of(message: str) -> str:
-    """Return the part under the heading that names a message."""
+    """Return the part under the heading that names a message; where none does, the one part that names it."""
     parts = re.split(r"\n(?=##)", TEXT[TEXT.index("## Each parameter") : TEXT.index("## What stays in Caffe")])
-    (found,) = [part for part in parts if f"`{message}`" in part]
+    under = [part for part in parts if f"`{message}`" in part.partition("\n")[0]]
+    (found,) = under or [part for part in parts if f"`{message}`" in part]
     return found
 
 

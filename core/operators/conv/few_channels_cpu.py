@@ -131,6 +131,8 @@ def _expect_served(problem: ConvProblem) -> None:
     strided = problem.stride[-1] > 1 and (problem.direction != "forward" or problem.out_channels <= MOST_OUTPUTS)
     if problem.in_channels > MOST_CHANNELS and not strided:
         raise Declined(f"is for up to {MOST_CHANNELS} channels, or a stride and up to {MOST_OUTPUTS} outputs forward")
+    if not problem.flops:
+        raise Declined("there is nothing to multiply")
     if prod(problem.kernel) == 1 or problem.kernel[-1] > MOST_TAPS:
         raise Declined(f"serves rows of up to {MOST_TAPS} taps, and several taps")
     if problem.dilate[-1] != 1 or min(problem.pad_begin) < 0:

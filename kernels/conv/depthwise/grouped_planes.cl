@@ -58,13 +58,12 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
         const int group = t % groups;
         global const stored *from = OPEN(w) + (long)group * OUTPUTS * S * TAPS;
         EACH_WEIGHT
-        for (int o = 0; o < OUTPUTS; o++)
-            EACH_WEIGHT
-            for (int s = 0; s < S; s++) {
-                global const stored *filter = from + (flip ? s * OUTPUTS + o : o * S + s) * TAPS;
+        for (int o = 0; o < OUTPUTS; o++) EACH_WEIGHT
+        for (int s = 0; s < S; s++) {
+            global const stored *filter = from + (flip ? s * OUTPUTS + o : o * S + s) * TAPS;
 #pragma unroll
-                for (int i = 0; i < TAPS; i++) WEIGHT(o, s, i) = LOAD(filter, flip ? TAPS - 1 - i : i);
-            }
+            for (int i = 0; i < TAPS; i++) WEIGHT(o, s, i) = LOAD(filter, flip ? TAPS - 1 - i : i);
+        }
         for (int o0 = 0; o0 < OUTPUTS; o0 += O) {
             for (int block = 0; block < in_scratch.blocks; block++) {
                 realv sum[O][R];
