@@ -11,6 +11,15 @@ from clgraft.core.model import ModelError, contents
 from clgraft.core.nn.shapes import middle
 
 
+def mean_of(given: Any) -> Any:
+    """Return the mean of a `transform_param`, (channels, height, width) or (values, 1, 1); None if it has none."""
+    if given.mean_file:
+        name, data = contents("data", given.mean_file, "mean_file")
+        mean = MessageReader(name, "a mean file").blob(memoryview(data), "mean")
+        return mean.reshape(mean.shape[-3:]).astype(np.float32)
+    return np.array(given.mean_value, np.float32).reshape(-1, 1, 1) if len(given.mean_value) else None
+
+
 class Transform:
     """What `transform_param` asks for.
 
@@ -30,15 +39,9 @@ class Transform:
         given = layer.transform_param
         self._scale, self._mirror, self._crop = given.scale, given.mirror and training, given.crop_size
         self._training, self._rng = training, rng
-        self._mean: Any = None
         if given.mean_file and len(given.mean_value):
             raise ModelError(f"[data] got mean_file and mean_value in layer {layer.name!r}, expected one of them")
-        if given.mean_file:
-            name, data = contents("data", given.mean_file, "mean_file")
-            mean = MessageReader(name, "a mean file").blob(memoryview(data), "mean")
-            self._mean = mean.reshape(mean.shape[-3:]).astype(np.float32)
-        elif len(given.mean_value):
-            self._mean = np.array(given.mean_value, np.float32).reshape(-1, 1, 1)
+        self._mean = mean_of(given)
 
     def shape(self, image: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape that images of a shape get."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clgraft.caffe_layers.data.pixels import resized
-from clgraft.caffe_layers.nets.weights import MessageReader
-from clgraft.core.model import ModelError, contents
+from clgraft.caffe_layers.data.transform import mean_of
+from clgraft.core.model import ModelError
 
 COLOURS = 3
 SHIFTED = 2  # (mean's size - crop_size) / SHIFTED is where the mean's central part begins
@@ -102,20 +102,15 @@ class Cutter:
         if self._size < 1 or 2 * self._pad >= self._size:
             got = f"crop_size {self._size} and context_pad {self._pad}"
             raise ModelError(f"[data] got {got} in layer {layer.name!r}, expected a size above twice the padding")
-        self._mean: Any = None
+        self._mean = mean_of(transform)
         if transform.mean_file:
-            name, data = contents("data", transform.mean_file, "mean_file")
-            mean = MessageReader(name, "a mean file").blob(memoryview(data), "mean")
-            mean = mean.reshape(mean.shape[-3:]).astype(np.float32)
-            begin = [(size - self._size) // SHIFTED for size in mean.shape[1:]]
+            begin = [(size - self._size) // SHIFTED for size in self._mean.shape[1:]]
             if min(begin) < 0:
-                raise ModelError(f"[data] got a mean of {mean.shape[1:]} pixels, expected at least {self._size}")
-            self._mean = mean[:, begin[0] : begin[0] + self._size, begin[1] : begin[1] + self._size]
-        elif len(transform.mean_value):
-            if len(transform.mean_value) not in (1, COLOURS):
-                got = f"{len(transform.mean_value)} times mean_value"
-                raise ModelError(f"[data] got {got} in layer {layer.name!r}, expected 1 or {COLOURS}")
-            self._mean = np.array(transform.mean_value, np.float32).reshape(-1, 1, 1)
+                raise ModelError(f"[data] got a mean of {self._mean.shape[1:]} pixels, expected at least {self._size}")
+            self._mean = self._mean[:, begin[0] : begin[0] + self._size, begin[1] : begin[1] + self._size]
+        elif len(transform.mean_value) not in (0, 1, COLOURS):
+            got = f"{len(transform.mean_value)} times mean_value"
+            raise ModelError(f"[data] got {got} in layer {layer.name!r}, expected 1 or {COLOURS}")
 
     def __call__(self, image: np.ndarray, window: Window, mirrored: bool) -> np.ndarray:
         """Return a window of an image (channels, height, width) as float32 (channels, size, size).

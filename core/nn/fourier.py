@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from clgraft.core.nn import products
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.indices import gathered
-from clgraft.core.nn.shapes import permuted
+from clgraft.core.nn.shapes import inverse_order, permuted
 
 
 def output_count(length: int, *, onesided: bool) -> int:
@@ -49,7 +48,7 @@ def transformed(build: Build, x: Tensor, axis: int, outputs: int) -> Tensor:
     order = (*others, axis, x.ndim - 1)
     moved = permuted(build, x, order)
     y = _product(build, moved, math.prod(moved.shape[:-2]), outputs)
-    return permuted(build, build.reshape(y, (*moved.shape[:-2], outputs, 2)), _inverse(order))
+    return permuted(build, build.reshape(y, (*moved.shape[:-2], outputs, 2)), inverse_order(order))
 
 
 def transformed_frames(
@@ -79,7 +78,3 @@ def _product(build: Build, x: Tensor, rows: int, outputs: int) -> Tensor:
     length, parts = x.shape[-2:]
     table = build.constant(matrix(length, outputs, parts).astype(x.dtype))
     return products.matmul(build, build.reshape(x, (rows, length * parts)), table)
-
-
-def _inverse(order: Sequence[int]) -> list[int]:
-    return [order.index(axis) for axis in range(len(order))]

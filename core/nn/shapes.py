@@ -129,6 +129,11 @@ def permuted(build: Build, x: Tensor, order: Sizes) -> Tensor:
     return build.reshape(x, tuple(x.shape[axis] for axis in order))
 
 
+def inverse_order(order: Sizes) -> tuple[int, ...]:
+    """Return the order of axes that undoes another one."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
 def blocks_to_channels(build: Build, x: Tensor, size: int, *, pixel_first: bool = True) -> Tensor:
     """Return (n, c, h, w) with the pixels of blocks of size by size as channels.
 

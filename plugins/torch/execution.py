@@ -16,6 +16,7 @@ from torch.fx.node import map_arg
 
 from clgraft.core import BuildError, Context, ExecutionError, ProblemError
 from clgraft.core.graph import Copies, Graph
+from clgraft.core.nn.shapes import inverse_order
 from clgraft.core.planning.precision import FLOAT32
 from clgraft.plugins.torch.binding import Binding
 from clgraft.plugins.torch.explanation import Explanation
@@ -23,7 +24,7 @@ from clgraft.plugins.torch.held import fetch, saved_elsewhere
 from clgraft.plugins.torch.lowering.builder import TABLE, Builder
 from clgraft.plugins.torch.lowering.calls import lower
 from clgraft.plugins.torch.lowering.values import DTYPES, NEW, NotLowered, Operand
-from clgraft.plugins.torch.orders import Order, in_memory, inverse, order_of
+from clgraft.plugins.torch.orders import Order, in_memory, order_of
 
 NUMBERS = itertools.count(1)  # every region, and every content of a lasting argument, has a number of its own
 MOST_CONTENTS = 4096  # inputs of forward graphs whose contents a backward graph finds on the device
@@ -296,7 +297,7 @@ def _in_order(build: Builder, operand: Any, order: Order) -> Any:
     """Return a result whose elements are stored in an order of its axes."""
     if not order or not isinstance(operand, Operand):
         return operand
-    return build.stored(operand.permuted(order)).permuted(inverse(order))
+    return build.stored(operand.permuted(order)).permuted(inverse_order(order))
 
 
 def _live(graph: Graph) -> Graph:

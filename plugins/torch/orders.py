@@ -33,11 +33,6 @@ def order_of_strides(shape: Sequence[int], strides: Sequence[int]) -> Order:
     return () if order == list(range(len(shape))) else tuple(order)
 
 
-def inverse(order: Order) -> Order:
-    """Return where each axis of a tensor is in its memory."""
-    return tuple(sorted(range(len(order)), key=order.__getitem__))
-
-
 def in_memory(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of a tensor as a contiguous one: a view of its memory, or a copy where they lie apart."""
     order = order_of(tensor)

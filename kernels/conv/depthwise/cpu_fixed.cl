@@ -58,13 +58,6 @@
             if (j + 1 < KW) ADD_TO_ROWS(r, j + 1, b)                 \
         }                                                            \
     }
-// Not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
-// clang-format off
-#define ADD_LINES \
-    ADD_LINE(0) ADD_LINE(1) ADD_LINE(2) ADD_LINE(3) ADD_LINE(4) ADD_LINE(5) ADD_LINE(6) \
-    ADD_LINE(7) ADD_LINE(8) ADD_LINE(9) ADD_LINE(10) ADD_LINE(11) ADD_LINE(12) ADD_LINE(13) \
-    ADD_LINE(14) ADD_LINE(15) ADD_LINE(16) ADD_LINE(17) ADD_LINE(18) ADD_LINE(19) ADD_LINE(20)
-// clang-format on
 
 // Results of a row, `apart` from each other, with all checks, where loads of vectors would leave the tensor.
 __attribute__((noinline)) realv sum_row(global const stored *plane, global const stored *filter, const int u,
@@ -147,11 +140,6 @@ maskv places_inside(const int column) {
             }                                                                                 \
         }                                                                                     \
     }
-// clang-format off
-#define ADD_LINES_OF_PAIRS \
-    ADD_PAIRS(0) ADD_PAIRS(1) ADD_PAIRS(2) ADD_PAIRS(3) ADD_PAIRS(4) ADD_PAIRS(5) ADD_PAIRS(6) \
-    ADD_PAIRS(7) ADD_PAIRS(8) ADD_PAIRS(9) ADD_PAIRS(10) ADD_PAIRS(11) ADD_PAIRS(12) ADD_PAIRS(13)
-// clang-format on
 
 // As the other one.
 PLACED void sum_block(global const stored *plane, global const stored *lines, const long before, const long after,
@@ -171,7 +159,7 @@ PLACED void sum_block(global const stored *plane, global const stored *lines, co
         if (before + low >= 0 && high <= after) {
 #pragma unroll
             for (int k = 0; k < R; k++) even[k] = odd[k] = start;
-            ADD_LINES_OF_PAIRS
+            FOR_14_LINES(ADD_PAIRS)
         } else {
 #pragma unroll
             for (int k = 0; k < R; k++) {
@@ -226,7 +214,7 @@ PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long bef
         if (IS_LOADABLE(low, high)) {
 #pragma unroll
             for (int k = 0; k < R; k++) sum[k] = start;
-            ADD_LINES
+            FOR_21_LINES(ADD_LINE)
         } else {
 #pragma unroll
             for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k, v, 1, start);

@@ -64,7 +64,7 @@
         }                                                                                                             \
     }
 
-// Lines of a block; not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
+// A line of a block.
 #define ADD_LINE(r)                                                 \
     if ((r) < LINES && (!edge || (h + (r) >= 0 && h + (r) < ih))) { \
         global const stored *line = from + (r) * iw;                \
@@ -79,11 +79,6 @@
             }                                                       \
         }                                                           \
     }
-// clang-format off
-#define ADD_LINES \
-    ADD_LINE(0) ADD_LINE(1) ADD_LINE(2) ADD_LINE(3) ADD_LINE(4) ADD_LINE(5) ADD_LINE(6) \
-    ADD_LINE(7) ADD_LINE(8) ADD_LINE(9) ADD_LINE(10) ADD_LINE(11) ADD_LINE(12) ADD_LINE(13)
-// clang-format on
 
 // Copies a plane to where there is room around it or from there, and returns where.
 global stored *copy_plane(global stored *to, global const stored *plane, const int size) {
@@ -146,7 +141,7 @@ inline __attribute__((always_inline)) void sum_block(
 #pragma unroll
         for (int p = 0; p < PARTS; p++) sum[p] = 0;
 #endif
-        ADD_LINES
+        FOR_14_LINES(ADD_LINE)
 #if DATA
 #pragma unroll
         for (int k = 0; k < R * S; k++) {

@@ -21,6 +21,13 @@
 #define COLUMNS KW
 #endif
 
+// For as many lines; not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
+// clang-format off
+#define FOR_14_LINES(ADD) \
+    ADD(0) ADD(1) ADD(2) ADD(3) ADD(4) ADD(5) ADD(6) ADD(7) ADD(8) ADD(9) ADD(10) ADD(11) ADD(12) ADD(13)
+#define FOR_21_LINES(ADD) FOR_14_LINES(ADD) ADD(14) ADD(15) ADD(16) ADD(17) ADD(18) ADD(19) ADD(20)
+// clang-format on
+
 #if STORAGE == 64
 typedef long maske;
 typedef CAT(long, VL) maskv;

@@ -15,9 +15,10 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import assigned
 from clgraft.core.nn.products import Matrix
 from clgraft.core.nn.reductions import Fold, kept_shape
+from clgraft.core.nn.shapes import inverse_order
 from clgraft.core.operators.cast import CastProblem
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored, widest
-from clgraft.plugins.torch.orders import Order, inverse
+from clgraft.plugins.torch.orders import Order
 
 Lowering = Callable[..., Any]
 
@@ -56,7 +57,7 @@ class Builder:
         """Add an input; `order` has its axes as they lie in memory, where they do not lie as PyTorch sees them."""
         if not order:
             return stored(self.graph.input(name, shape, dtype), shape, dtype)
-        return self.input(name, [shape[axis] for axis in order], dtype).permuted(inverse(order))
+        return self.input(name, [shape[axis] for axis in order], dtype).permuted(inverse_order(order))
 
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> Operand:
         """Return a constant of one number; it is stored once and repeated."""

@@ -7,10 +7,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from clgraft import core  # noqa: E402
+from clgraft.core.nn.shapes import inverse_order  # noqa: E402
 from clgraft.plugins.torch import regions  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
-from clgraft.plugins.torch.orders import in_memory, inverse, order_of  # noqa: E402
+from clgraft.plugins.torch.orders import in_memory, order_of  # noqa: E402
 from tests.plugins.torch.test_backend import Images, difference  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -40,7 +41,7 @@ def test_orders_in_memory(tensor, order):
     found = in_memory(tensor)
     assert found.is_contiguous()
     if order:
-        assert found.data_ptr() == tensor.data_ptr() and found.permute(inverse(order)).stride() == tensor.stride()
+        assert found.data_ptr() == tensor.data_ptr() and found.permute(inverse_order(order)).stride() == tensor.stride()
 
 
 def step(model, net, x, heads):

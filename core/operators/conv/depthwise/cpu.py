@@ -17,7 +17,7 @@ from clgraft.core.operators.conv.depthwise.axes import (
     planes_per_item,
     splits_of_images,
 )
-from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
+from clgraft.core.operators.conv.depthwise.cpu_rows import with_sum
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -132,9 +132,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
             ),
             ("dw",),
         )
-        if splits == 1:
-            return Launches((launch,), layout.nbytes)
-        return Launches((launch, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
+        return with_sum(launch, problem, planner, partial, splits, count, layout)
 
     forward = problem.direction == "forward"
     lines, columns = (a.size if forward else ceil_div(a.source, a.stride) for a in (height, width))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.depthwise.axes import axes_of, grid_argument, splits_of_images
-from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
+from clgraft.core.operators.conv.depthwise.cpu_rows import with_sum
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
@@ -59,6 +59,4 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         ),
         ("dw",),
     )
-    if splits == 1:
-        return Launches((first,), layout.nbytes)
-    return Launches((first, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
+    return with_sum(first, problem, planner, partial, splits, count, layout)

@@ -9,7 +9,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.depthwise import cpu_fixed
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, splits_of_images
-from clgraft.core.operators.conv.depthwise.cpu_rows import L1_BYTES, PAST_FROM, sum_of_splits
+from clgraft.core.operators.conv.depthwise.cpu_rows import L1_BYTES, PAST_FROM, with_sum
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
@@ -110,9 +110,7 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
         ),
         ("dx", "dw") if data else ("dw",),
     )
-    if splits == 1:
-        return Launches((first,), layout.nbytes)
-    return Launches((first, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
+    return with_sum(first, problem, planner, partial, splits, count, layout)
 
 
 def _lanes_of_rows(width: int, most: int) -> int:

@@ -220,17 +220,39 @@ def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Pl
         ),
         ("dw",),
     )
+    return with_sum(first, problem, planner, partial, splits, count, layout)
+
+
+def with_sum(
+    products: Launch,
+    problem: ConvProblem,
+    planner: Planner,
+    partial: Workspace,
+    splits: int,
+    count: int,
+    layout: WorkspaceLayout,
+) -> Launches:
+    """Return a launch that computes filters, and what adds its splits, if there are several, in a fixed order.
+
+    Parameters
+    ----------
+    products : Launch
+    problem : ConvProblem
+    planner : Planner
+    partial : Workspace
+        The splits' filters, one after the other; not used by one split, which writes the result.
+    splits, count : int
+        How many there are, and elements of one.
+    layout : WorkspaceLayout
+        With `partial` in it.
+    """
     if splits == 1:
-        return Launches((first,), layout.nbytes)
-    return Launches((first, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
-
-
-def sum_of_splits(problem: ConvProblem, planner: Planner, partial: Workspace, splits: int, count: int) -> Launch:
-    """Plan the sum of the splits' filters, which lie in a part of the workspace, in a fixed order."""
-    return Launch(
+        return Launches((products,), layout.nbytes)
+    total = Launch(
         planner.kernel("conv/depthwise/sum.cl", "depthwise_sum_splits", {}, problem.dtype, MAD_ENABLE),
         (count,),
         None,
         (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
         ("dw",),
     )
+    return Launches((products, total), layout.nbytes)

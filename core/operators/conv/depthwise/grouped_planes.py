@@ -11,7 +11,7 @@ from clgraft.core.operators.conv.depthwise.axes import (
     planes_per_item,
     splits_of_images,
 )
-from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
+from clgraft.core.operators.conv.depthwise.cpu_rows import with_sum
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -150,9 +150,7 @@ def _plan_filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, widt
         ),
         ("dw",),
     )
-    if splits == 1:
-        return Launches((products,), layout.nbytes)
-    return Launches((products, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
+    return with_sum(products, problem, planner, partial, splits, count, layout)
 
 
 def _pitch(width: PlaneAxis, lanes: int) -> int:
