@@ -7,7 +7,8 @@ training (forward and every gradient, batch norm with the batch's statistics) ar
 The peer's time is the best of eager mode, channels last, and with ``--compile`` torch.compile in channels last, on a
 GPU with CUDA graphs; on the CPU with the faster of its default number of threads and all processors. With ``--precision
 float16`` both sides compute in mixed precision, PyTorch under its autocast. Random nets in 16 bits differ much in their
-gradients, ours from PyTorch's as much as PyTorch's from its own in float32.
+gradients, ours from PyTorch's as much as PyTorch's from its own in float32. With ``--tf32`` PyTorch in float32 with
+TF32 on is one more peer, in the best of the same modes.
 
     python benchmarks/graph_nets.py resnet50 --batch 32 --device gpu --peer none --arrays device,host,versions
 
@@ -35,6 +36,7 @@ from clgraft import core
 from clgraft.core import settings
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.planning.floor import floor
+from clgraft.core.planning.precision import TF32
 from clgraft.plugins.command_line.bench.peaks import measure
 
 EPS = 1e-5
@@ -313,16 +315,16 @@ class Ours:
 
 
 class Peer:
-    """The same net in PyTorch."""
+    """The same net in PyTorch, in a precision: float32, tf32, or one of its autocast."""
 
     def __init__(
         self, net: str, ours: Ours, size: int, training: bool, where: str, mode: str, precision: str = "float32"
     ) -> None:
         import torch
 
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         self.torch, self.where, self.training = torch, where, training
+        self.tf32 = precision == TF32
         layout = torch.channels_last if "last" in mode else torch.contiguous_format
         self.values = {}
         for name, array in ours.values.items():
@@ -346,6 +348,7 @@ class Peer:
     def run(self) -> Any:
         """Run once and wait."""
         torch = self.torch
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.tf32
         if self.training:
             logits = self.forward(self.values)
             gradients = torch.autograd.grad(logits, self.parameters, self.seed)
@@ -415,6 +418,7 @@ def main() -> None:
     parser.add_argument(
         "--compile", action="store_true", help="torch.compile as a further mode of the peer, on a GPU with CUDA graphs"
     )
+    parser.add_argument("--tf32", action="store_true", help="PyTorch in float32 with TF32 on, too (a GPU)")
     parser.add_argument("--modes", default="inference,training")
     parser.add_argument("--arrays", default="device", help="of device, host and versions; the first one meets the peer")
     parser.add_argument("--repeats", type=int, default=10)
@@ -443,11 +447,9 @@ def main() -> None:
             line = f"{net} {mode}: compiled in {ours.seconds_to_compile:.1f} s; {ours.report}"
             print(line, flush=True)
             kinds = ["eager", "channels last", *(["compile, channels last"] if options.compile else [])]
-            peers = (
-                []
-                if options.peer == "none"
-                else [Peer(net, ours, options.size, training, options.peer, kind, options.precision) for kind in kinds]
-            )
+            precisions = [options.precision, *([TF32] if options.tf32 else [])] if options.peer != "none" else []
+            sides = [(precision, kind) for precision in precisions for kind in kinds]
+            peers = [Peer(net, ours, options.size, training, options.peer, kind, each) for each, kind in sides]
             if peers:
                 print(f"  largest difference from PyTorch {largest_difference(ours, peers[0]):.1e}", flush=True)
             for other in others:
@@ -457,22 +459,26 @@ def main() -> None:
                 run()
             mine, *theirs = seconds(runs, options.repeats)
             theirs, elsewhere = theirs[: len(peers)], theirs[len(peers) :]
-            found = ", ".join(f"PyTorch {kind} {1e3 * value:.2f}" for kind, value in zip(kinds, theirs))
-            ratio = f"; best of PyTorch over ours {min(theirs) / mine:.2f}" if theirs else ""
+            times = dict(zip(sides, theirs))
+            names = {side: " ".join(("PyTorch", *side[side[0] != TF32 :])) for side in sides}
+            found = ", ".join(f"{names[side]} {1e3 * value:.2f}" for side, value in times.items())
             places_found = "".join(f", {w} {1e3 * value:.2f}" for w, value in zip(places[1:], elsewhere))
             least = floor(ours.report.work, peaks) if options.precision == "float32" else 0.0
             reached = f", floor {1e3 * least:.2f} ({least / mine:.0%})" if least else ""
-            best, layout = min(zip(theirs, kinds), default=(0.0, ""))
-            memory = {"memory": ours.nbytes()}
-            if options.peer == "cuda" and "compile" not in layout:  # graphs reserve theirs before
-                memory["native_memory"] = reserved(net, ours, options.size, training, layout, options.precision)
-            if peers:
-                mixed = f", {options.precision}" * (options.precision != "float32")
-                graphs = ", CUDA graphs" * (options.compile and options.peer == "cuda")
-                versions["torch"] = f"PyTorch {peers[0].torch.__version__}{mixed}{graphs}"
-            sides = ("torch" if peers else "", best, mine)
-            rows.append(row("nets", net, mode, *sides, layout=layout, floor=least, **memory))
-            print(f"  ours ({places[0]}) {1e3 * mine:.2f}{reached}{places_found}, {found}{ratio}", flush=True)
+            print(f"  ours ({places[0]}) {1e3 * mine:.2f}{reached}{places_found}, {found}", flush=True)
+            if not peers:
+                rows.append(row("nets", net, mode, "", 0.0, mine, floor=least, memory=ours.nbytes()))
+            for precision in precisions:
+                best, layout = min((times[precision, kind], kind) for kind in kinds)
+                memory = {"memory": ours.nbytes()}
+                if options.peer == "cuda" and "compile" not in layout:  # graphs reserve theirs before
+                    memory["native_memory"] = reserved(net, ours, options.size, training, layout, precision)
+                name = "torch_tf32" if precision == TF32 else "torch"
+                words = [f"PyTorch {peers[0].torch.__version__}", "TF32" if precision == TF32 else precision]
+                words += ["CUDA graphs"] * (options.compile and options.peer == "cuda")
+                versions[name] = ", ".join(word for word in words if word != "float32")
+                rows.append(row("nets", net, mode, name, best, mine, layout=layout, floor=least, **memory))
+                print(f"  best of {versions[name]} over ours {best / mine:.2f}", flush=True)
     keep(options.json, context, rows, versions, threads)
 
 

@@ -53,6 +53,7 @@ DISTURBED = 0.5  # the spread from which a net has a star, and a problem is left
 RUNTIMES = {"Intel(R) OpenCL": "Intel's runtime", "Portable Computing Language": "PoCL"}
 PEERS = {
     **{"mxnet": "MXNet", "torch": "PyTorch", "caffe": "Caffe", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"},
+    **{"torch_tf32": "PyTorch, TF32"},
     **{"regions": "regions", "frozen": "frozen regions", NO_PEER: "alone"},
 }
 SHORT = {  # headings of groups that fit a table of several columns
