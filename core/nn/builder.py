@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
 from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
-from clgraft.core.graph.passes import mix_passes, needed
+from clgraft.core.graph.passes import mix_passes, needed, scaled_norms
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
@@ -244,12 +244,14 @@ class Build:
         """
         whole = self.graph.graph(*(tensor.name for tensor in outputs))
         late = sorted(self._after)
-        graph = whole.with_nodes(node for i, node in enumerate(whole.nodes) if i not in self._after)
+        stated, scaled, norms = self._with_scales(whole)
+        gone = {*self._after, *scaled}
+        graph = whole.with_nodes(norms.get(i, node) for i, node in enumerate(whole.nodes) if i not in gone)
         flowing = tuple(name for name in whole.outputs if name not in self._constant_gradients)
         if not wrt:
             found = Derived(graph.nodes, (), {}, {})
         else:
-            stated = [self._moved(one) for one in self._stated]
+            stated = [_moved(one, gone) for one in stated]
             found = derive(graph, wrt, flowing, stated, self._constant_gradients, zeros=zeros)
             found = _suited(graph, found, self.training)
         return Passes(
@@ -262,11 +264,34 @@ class Build:
             (*whole.inputs, *whole.states),
         )
 
-    def _moved(self, one: StatedGradient) -> StatedGradient:
-        """Return a stated gradient with the numbers that its nodes have without those that run later."""
-        gone = (sum(i < place for i in self._after) for place in (one.first, one.last))
-        first, last = (place - count for place, count in zip((one.first, one.last), gone))
-        return replace(one, first=first, last=last)
+    def _with_scales(self, graph: Graph) -> tuple[list[StatedGradient], set[int], dict[int, Node]]:
+        """Return what changes where batch norms take the scales after them (see `scaled_norms`).
+
+        Returns
+        -------
+        list of StatedGradient
+            Those that are left: the norm has a scale's.
+        set of int
+            Nodes that go.
+        dict of int to Node
+            The norms, by their numbers.
+        """
+        stated, gone, norms = list(self._stated), set(), {}
+        for scale, (norm, node) in scaled_norms(graph, self.constants).items():
+            own = [one for one in stated if (one.first, one.last) == (scale, scale + 1)]
+            if any(one.first <= i < one.last for one in stated if one not in own for i in (norm, scale)):
+                continue
+            stated = [one for one in stated if one not in own]
+            gone.add(scale)
+            norms[norm] = node
+        return stated, gone, norms
+
+
+def _moved(one: StatedGradient, gone: Collection[int]) -> StatedGradient:
+    """Return a stated gradient with the numbers that its nodes have without those that are gone."""
+    before = (sum(i < place for i in gone) for place in (one.first, one.last))
+    first, last = (place - count for place, count in zip((one.first, one.last), before))
+    return replace(one, first=first, last=last)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ ACTIVATIONS: dict[str, Function] = {
     "leaky_relu": _of_norms(
         "leaky_relu",
         {"slope": 0.25},
-        ways={LEFT: "dy * (x > 0 ? 1 : x <= 0 ? slope : 0)", SELECT: "x > 0 ? dy : slope * dy"},
+        ways={LEFT: f"dy * ({following.ACTIVATIONS['leaky_relu_stop_nan'].slope})", SELECT: "x > 0 ? dy : slope * dy"},
         y_for_x=(FACTOR, LEFT, SELECT),
         note="x, and slope x below 0; NaN stays; the gradient at 0 is slope, by FACTOR that of NaN 1",
     ),

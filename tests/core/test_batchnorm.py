@@ -120,7 +120,8 @@ def test_activations_behind_the_norm(name: str, direction: str, activation: str)
 
 
 @pytest.mark.parametrize(
-    ("activation", "low"), [("relu", 0.0), ("relu_keep_nan", 0.0), ("leaky_relu", 0.25), ("clip", 0.0)]
+    ("activation", "low"),
+    [("relu", 0.0), ("relu_keep_nan", 0.0), ("leaky_relu", 0.25), ("leaky_relu_stop_nan", 0.25), ("clip", 0.0)],
 )
 def test_forward_and_backward_see_the_same_kinks(activation: str, low: float) -> None:
     """The gradient flows exactly where the value shows it, however far the mean is from 0."""
@@ -128,7 +129,8 @@ def test_forward_and_backward_see_the_same_kinks(activation: str, low: float) ->
         parse(f"batchnorm n4 c3 s999 {activation}", f"{way}_training") for way in ("forward", "backward")
     )
     rng = np.random.default_rng(0)
-    scalars = {"leaky_relu": {"slope": 0.25}, "clip": {"low": -0.01, "high": 0.01}}.get(activation, {})
+    scalars = {"slope": 0.25} if "leaky" in activation else {}
+    scalars = {"low": -0.01, "high": 0.01} if activation == "clip" else scalars
     arrays = {
         "x": (1e4 + rng.standard_normal((4, 3, 999))).astype("float32"),
         "gamma": np.ones(3, "float32"),

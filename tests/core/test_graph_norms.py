@@ -9,6 +9,9 @@ from clgraft import core
 from clgraft.core.graph import Graph, parse_graph
 from clgraft.core.graph.passes import fold_batch_norms, join_norms, read_results
 from clgraft.core.graph.reference import evaluate
+from clgraft.core.nn import activations, elementwise, norms
+from clgraft.core.nn.builder import Build
+from clgraft.core.nn.element_functions import LEFT, find
 from tests.core.graphs import sample
 
 RELU = "y = n | pointwise x0[3,5,7] : y0 = x0 > 0 ? x0 : 0\n"
@@ -125,5 +128,55 @@ def test_gradients_of_rectifiers_read_results(context, rng, text):
 
 
 def test_other_gradients_keep_their_input():
-    graph = parse_graph(f"{HEAD}{TRAINING}{LEAKY}{LAST}output z").gradients(["x"])
+    graph = parse_graph(f"{HEAD}{TRAINING}{LEAKY}{LAST}output z".replace("0.3", "-0.3")).gradients(["x"])
     assert read_results(graph) == graph
+    assert read_results(parse_graph(f"{HEAD}{TRAINING}{LEAKY}{LAST}output z").gradients(["x"])) != graph
+
+
+def scaled_norm(
+    shape: tuple[int, ...] = (3, 5, 7), axis: int = 1, bias: bool = True, gamma: float = 1.0, twice: bool = False
+) -> tuple[Graph, dict[str, str]]:
+    """Return both passes of a norm as Caffe has it, and the gradients' names: a scale is a layer of its own."""
+    build = Build(training=True)
+    x = build.input("x", shape)
+    y = norms.batch_norm(build, x, build.filled((shape[1],), gamma), None, eps=1e-3).y
+    names = ["g", "b"][: 1 + bias]
+    vectors = [build.input(name, (shape[axis],)) for name in names]
+    y_scaled = elementwise.scaled(build, y, vectors[0], vectors[1] if bias else None, axis)
+    z = activations.applied(build, y_scaled, find("leaky_relu").given(slope=0.0), LEFT)
+    if twice:
+        z = build.pointwise("y0 = x0 + x1;", [z, build.reshape(y, z.shape)])[0]
+    passes = build.passes([z], ["x", *names])
+    whole = build.graph.graph(z.name)
+    inputs = (*whole.inputs, *passes.incoming.values())
+    outputs = (z.name, *(passes.found[name] for name in ("x", *names)))
+    nodes = (*passes.forward, *passes.backward)
+    return Graph(nodes, inputs, outputs, (), whole.scalars), dict(build.constants)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (4, 1, 9), (2, 3, 1)])
+def test_norms_take_scales_as_their_parameters(context, rng, shape, bias):
+    graph, constants = scaled_norm(shape, bias=bias)
+    assert len(kinds(graph)) == 2 and sum("sum" in str(node.problem) for node in graph.nodes) == 0
+    joined = join_norms(graph)
+    assert [text.split()[-1] for text in kinds(joined)] == ["leaky_relu_stop_nan"] * 2 and len(joined.nodes) == 2
+    arrays = {**sample(graph, rng), **constants}
+    x, g = arrays["x"].astype(np.float64), arrays["g"].astype(np.float64)[:, None]
+    b = arrays["b"].astype(np.float64)[:, None] if bias else 0.0
+    mean, var = x.mean((0, 2), keepdims=True), x.var((0, 2), keepdims=True)
+    normed = (x - mean) / np.sqrt(var + 1e-3)
+    z = normed * g + b
+    dy = arrays[next(name for name in arrays if name.startswith("d."))].reshape(shape) * (z > 0)
+    inner = g * dy - (g * dy).mean((0, 2), keepdims=True) - normed * (g * dy * normed).mean((0, 2), keepdims=True)
+    expected = [np.where(z > 0, z, 0), inner / np.sqrt(var + 1e-3), (dy * normed).sum((0, 2)), dy.sum((0, 2))]
+    compiled = context.compile(graph, constants=constants)
+    found = compiled.run({name: array for name, array in arrays.items() if name not in constants})
+    for name, exact in zip(graph.outputs, expected):
+        np.testing.assert_allclose(found[name].ravel(), exact.ravel(), rtol=1e-4, atol=2e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("changed", [{"gamma": 2.0}, {"twice": True}, {"axis": 0, "shape": (5, 5, 7)}, {"axis": 2}])
+def test_other_scales_stay_on_their_own(changed):
+    graph, _ = scaled_norm(**changed)
+    assert any("x0 * x1 + x2" in str(node.problem) for node in graph.nodes)

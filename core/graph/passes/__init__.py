@@ -23,6 +23,7 @@ from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
+from clgraft.core.graph.passes.scales import scaled_norms
 from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
@@ -76,6 +77,7 @@ __all__ = [
     "optimise",
     "read_results",
     "recompute",
+    "scaled_norms",
     "split_batch",
     "suit_single",
     "switched_on",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from clgraft.core.graph.passes.norms import activation_of, gradient_of
+from clgraft.core.graph.passes.norms import activation_of, activation_with_gradient
 from clgraft.core.graph.structure import Node, Some
 from clgraft.core.operators.pointwise import PointwiseProblem
 
@@ -24,7 +24,9 @@ def read_results(graph: Some) -> Some:
         (before,), (after,) = node.reads, node.writes
         for number in graph.readers[before]:
             reader = nodes[number]
-            if number != i and gradient_of(graph, node, number) is not None and reader == graph.nodes[number]:
+            if number == i or reader != graph.nodes[number]:
+                continue
+            if activation_with_gradient(graph, node, number) is not None:
                 arguments = (after if name == before else name for name in reader.arguments)
                 nodes[number] = replace(reader, arguments=tuple(arguments))
     return graph.with_nodes(nodes)
@@ -34,4 +36,6 @@ def _is_rectifier(node: Node) -> bool:
     problem = node.problem
     if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1 or problem.float32_arguments:
         return False
-    return activation_of(node) == "relu" or LIMITED.fullmatch(problem.expression) is not None
+    name = activation_of(node)
+    leaky = name == "leaky_relu" and all(not isinstance(slope, str) and slope >= 0 for slope in node.scalars)
+    return leaky or name == "relu" or LIMITED.fullmatch(problem.expression) is not None

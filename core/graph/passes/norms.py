@@ -13,7 +13,7 @@ from clgraft.core.operators.batchnorm.problem import KEPT
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import read_assignments
 
-X = re.compile(r"\bx\b")
+X, WORD = re.compile(r"\bx\b"), re.compile(r"\b[xy]\b")
 
 
 def join_norms(graph: Some) -> Some:
@@ -80,20 +80,22 @@ def _match(graph: Structure, i: int) -> _Match | None:
         return None
     found = _Match(name, node.scalars, first, node.writes[0])
     readers = set(graph.readers[found.result])
-    gradients = [number for number in sorted({*others, *readers}) if gradient_of(graph, node, number) is not None]
+    ways = {number: activation_with_gradient(graph, node, number) for number in sorted({*others, *readers})}
+    gradients = [number for number, way in ways.items() if way is not None]
     if others and gradients != others:
         return None
     if not gradients:
         return found
     (gradient,) = gradients[:1]
-    incoming = gradient_of(graph, node, gradient)
+    own, incoming = ways[gradient] or (name, "")
+    found = replace(found, name=own)
     passed = graph.nodes[gradient].writes[0]
     if passed in graph.outputs or len(graph.readers[passed]) != 1:
         return None if others else found
     (back,) = graph.readers[passed]
     if not _is_gradient(norm, graph.nodes[back], passed):
         return None if others else found
-    return replace(found, gradient=gradient, norm_gradient=back, incoming=incoming or "")
+    return replace(found, gradient=gradient, norm_gradient=back, incoming=incoming)
 
 
 def activation_of(node: Node) -> str | None:
@@ -112,8 +114,20 @@ def activation_of(node: Node) -> str | None:
     return None
 
 
-def gradient_of(graph: Structure, node: Node, number: int) -> str | None:
-    """Return the gradient that comes in where a node is an activation's gradient; None if it is not."""
+def activation_with_gradient(graph: Structure, node: Node, number: int) -> tuple[str, str] | None:
+    """Return the activation that two nodes are, forward and backward, and the gradient that comes in; else None.
+
+    Beside the gradient that follows from an activation, a net may state another one: a norm has some of them. The
+    name is empty for functions that a norm does not have.
+    """
+    name, incoming = activation_of(node) or "", _derived(graph, node, number)
+    if incoming is not None:
+        return name, incoming
+    return _stated(node, name, graph.nodes[number]) if name else None
+
+
+def _derived(graph: Structure, node: Node, number: int) -> str | None:
+    """Return the gradient that comes in where a node is the gradient that follows from an activation."""
     other = graph.nodes[number]
     forward = _named(node)
     for gradient in node.problem.gradients():
@@ -127,6 +141,27 @@ def gradient_of(graph: Structure, node: Node, number: int) -> str | None:
             elif argument.role == "in" and forward.get(symbol) != name:
                 return None
         return incoming
+    return None
+
+
+def _stated(node: Node, name: str, other: Node) -> tuple[str, str] | None:
+    """Return the activation of the same values whose gradient a node is, and the gradient that comes in."""
+    problem, value = other.problem, ACTIVATIONS[name].value
+    values = {"x": node.reads[0], "y": node.writes[0]}
+    if not isinstance(problem, PointwiseProblem) or other.scalars != node.scalars:
+        return None
+    if len(problem.inputs) != 2 or any(problem.reductions) or problem.alpha or problem.beta:
+        return None
+    stated = problem.assignments.c_text((0,))
+    for own, following in ACTIVATIONS.items():
+        if following.value != value or following.scalars != problem.parameters:
+            continue
+        (word,) = set(WORD.findall(following.slope))
+        for read, dy in ((0, 1), (1, 0)):
+            text = f"y0 = x{dy} * ({WORD.sub(f'x{read}', following.slope)});"
+            same = read_assignments(text, 2, following.scalars).c_text((0,)) == stated
+            if same and other.reads[read] == values[word]:
+                return own, other.reads[dy]
     return None
 
 

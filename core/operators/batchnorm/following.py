@@ -30,5 +30,7 @@ ACTIVATIONS = {
     "relu": Following("x > 0 ? x : 0", "y > 0 ? 1 : 0"),
     "relu_keep_nan": Following("x < 0 ? 0 : x", "isnan(y) ? y : y > 0 ? 1 : 0"),
     "leaky_relu": Following("x > 0 ? x : slope * x", "x <= 0 ? slope : 1", ("slope",)),
+    # Caffe's, whose gradient at NaN is 0
+    "leaky_relu_stop_nan": Following("x > 0 ? x : slope * x", "x > 0 ? 1 : x <= 0 ? slope : 0", ("slope",)),
     "clip": Following("x < low ? low : x > high ? high : x", "x < low || x > high ? 0 : 1", ("low", "high")),
 }

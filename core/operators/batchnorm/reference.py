@@ -13,6 +13,10 @@ FOLLOWING: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "relu": (lambda v: np.where(v > 0, v, 0), lambda v: np.where(v > 0, 1.0, 0.0)),
     "relu_keep_nan": (lambda v: np.where(v < 0, 0, v), lambda v: np.where(np.isnan(v), v, np.where(v > 0, 1.0, 0.0))),
     "leaky_relu": (lambda v, slope: np.where(v > 0, v, slope * v), lambda v, slope: np.where(v <= 0, slope, 1.0)),
+    "leaky_relu_stop_nan": (
+        lambda v, slope: np.where(v > 0, v, slope * v),
+        lambda v, slope: np.where(v > 0, 1.0, np.where(v <= 0, slope, 0.0)),
+    ),
     "clip": (
         lambda v, low, high: np.where(v < low, low, np.where(v > high, high, v)),
         lambda v, low, high: np.where((v < low) | (v > high), 0.0, 1.0),
