@@ -174,6 +174,7 @@ WINOGRAD_TILES = ("on", "off", "2", "4", "0")
 # the passes of graphs in the order in which they run; core/graph/passes has their functions
 GRAPH_PASSES = (
     *(
+        "scales",
         "dead",
         "duplicates",
         "fold",
@@ -186,7 +187,7 @@ GRAPH_PASSES = (
         "separable",
         "gradients",
     ),
-    *("casts", "parts", "views", "recompute", "prepare"),
+    *("casts", "updates", "parts", "views", "recompute", "prepare"),
 )
 _SWITCHES = (*GRAPH_PASSES, "all")
 # what `mxnet_ops.engine.repairs` does around MXNet on systems that are younger than it

@@ -13,7 +13,7 @@ from clgraft.core.graph import kept_recipes
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
-from clgraft.core.graph.passes import Preferences, join_casts, optimise, split_batch, switched_on
+from clgraft.core.graph.passes import Preferences, join_casts, join_updates, optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.recipe import Recipe, Signature
@@ -307,10 +307,11 @@ class CompiledGraph:
         passes = switched_on(self.passes)
         if {"parts", "views"} <= set(passes):
             graph = split_batch(graph, self._context.device, constants, self._fits, counts)
-        if "casts" in passes and not self._context.device.is_cpu:
-            before_casts, graph = graph, join_casts(graph)
-            if graph is not before_casts:
-                counts["casts"] = len(before_casts.nodes) - len(graph.nodes)
+        for name, join in {"casts": join_casts, "updates": join_updates}.items():
+            if name in passes and not self._context.device.is_cpu:
+                many, graph = len(graph.nodes), join(graph)
+                if len(graph.nodes) != many:
+                    counts[name] = many - len(graph.nodes)
         placement = Placement(graph, self._context, added, frozenset(constants), passes)
         limit = self._context.device.global_memory if self.memory is None else self.memory
         for attempt, placed in enumerate(placement.attempts(limit, strict=self.memory is not None)):

@@ -117,7 +117,7 @@ class StepBuilder:
             if tensor.name not in {head.name for head in heads}:
                 build.without_gradient(tensor)
         outputs = list({tensor.name: tensor for tensor in (*heads, *shown.values())}.values())
-        passes = build.passes(outputs, [inside[name] for name in learned])
+        passes = build.passes(outputs, [inside[name] for name in learned], switches=self.passes)
         whole = build.graph.graph(*dict.fromkeys(tensor.name for tensor in shown.values()))
         states = {value.name for value in whole.states}
         incoming = tuple(passes.incoming.values())

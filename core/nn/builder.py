@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
 from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
-from clgraft.core.graph.passes import mix_passes, needed, scaled_norms
+from clgraft.core.graph.passes import mix_passes, needed, scaled_norms, switched_on
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
@@ -231,7 +231,9 @@ class Build:
 
     # passes
 
-    def passes(self, outputs: Sequence[Tensor], wrt: Sequence[str], *, zeros: bool = False) -> Passes:
+    def passes(
+        self, outputs: Sequence[Tensor], wrt: Sequence[str], *, zeros: bool = False, switches: str | None = None
+    ) -> Passes:
         """Return the passes of what was built.
 
         Parameters
@@ -241,10 +243,12 @@ class Build:
             Inputs whose gradients are wanted; without any there is no backward pass.
         zeros : bool
             Whether a gradient that does not exist is computed as zeros.
+        switches : str, optional
+            Of the graph's passes (see `switched_on`): batch norms take the scales after them before that.
         """
         whole = self.graph.graph(*(tensor.name for tensor in outputs))
         late = sorted(self._after)
-        stated, scaled, norms = self._with_scales(whole)
+        stated, scaled, norms = self._with_scales(whole, "scales" in switched_on(switches))
         gone = {*self._after, *scaled}
         graph = whole.with_nodes(norms.get(i, node) for i, node in enumerate(whole.nodes) if i not in gone)
         flowing = tuple(name for name in whole.outputs if name not in self._constant_gradients)
@@ -264,7 +268,7 @@ class Build:
             (*whole.inputs, *whole.states),
         )
 
-    def _with_scales(self, graph: Graph) -> tuple[list[StatedGradient], set[int], dict[int, Node]]:
+    def _with_scales(self, graph: Graph, wanted: bool) -> tuple[list[StatedGradient], set[int], dict[int, Node]]:
         """Return what changes where batch norms take the scales after them (see `scaled_norms`).
 
         Returns
@@ -277,7 +281,7 @@ class Build:
             The norms, by their numbers.
         """
         stated, gone, norms = list(self._stated), set(), {}
-        for scale, (norm, node) in scaled_norms(graph, self.constants).items():
+        for scale, (norm, node) in (scaled_norms(graph, self.constants) if wanted else {}).items():
             own = [one for one in stated if (one.first, one.last) == (scale, scale + 1)]
             if any(one.first <= i < one.last for one in stated if one not in own for i in (norm, scale)):
                 continue

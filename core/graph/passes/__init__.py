@@ -25,6 +25,7 @@ from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.passes.scales import scaled_norms
 from clgraft.core.graph.passes.separable import join_separable
+from clgraft.core.graph.passes.updates import join_updates
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -47,10 +48,11 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "separable": join_separable,
     "gradients": join_gradients,
 }
-# the memory plan asks for these: conversions of several arrays at once, segments in parts of the batch, copies as
-# views, values that are computed again where memory is short, and launches that run once to prepare constants
-PLANNED = ("casts", "parts", "views", "recompute", "prepare")
-NAMES = (*PASSES, *FITTING, *PLANNED)
+# the memory plan asks for these: conversions and updates of several arrays at once, segments in parts of the batch,
+# copies as views, values that are computed again where memory is short, and launches that run once to prepare constants
+PLANNED = ("casts", "updates", "parts", "views", "recompute", "prepare")
+BEFORE_GRADIENTS = ("scales",)  # `core.nn.Build` runs it before gradients are derived
+NAMES = (*BEFORE_GRADIENTS, *PASSES, *FITTING, *PLANNED)
 # these run before the types are mixed, so that weights are folded in float32; that is no pass which can be switched off
 IN_ONE_TYPE, MIXED = ("dead", "duplicates", "fold"), "types"
 
@@ -70,6 +72,7 @@ __all__ = [
     "join_gradients",
     "join_norms",
     "join_separable",
+    "join_updates",
     "keep_argmax",
     "mix_passes",
     "mix_types",

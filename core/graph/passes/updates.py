@@ -1,0 +1,129 @@
+"""Joins updates of single arrays: of parameters and their histories, and of moving averages.
+
+A training step has some for each layer, and a launch takes longer than the few bytes that it moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from clgraft.core.graph.structure import Node, Number, Some, Structure
+from clgraft.core.operators.batchnorm import BatchNormProblem
+from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.operators.update import UpdateProblem, UpdatesProblem
+from clgraft.core.operators.update.together import MOST_ARRAYS
+
+MOST_ELEMENTS = 2**20  # of an array: with more, a launch is short compared with what it moves
+AVERAGES = "y0 = keep * x2 + add_mean * x0; y1 = keep * x3 + add_var * x1"
+
+
+@dataclass(frozen=True)
+class _Update:
+    """An update: its node's number, its problem with vectors, and the node before which it has to run."""
+
+    number: int
+    step: PointwiseProblem
+    reads: tuple[str, ...]
+    scalars: tuple[Number, ...]
+    due: int
+
+    @property
+    def size(self) -> int:
+        return self.step.inputs[-1][0]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What members of one problem have in common: the text, and the inputs of one element."""
+        single = tuple((i, self.reads[i]) for i, shape in enumerate(self.step.inputs) if shape == (1,) != (self.size,))
+        text = (self.step.expression, self.step.parameters, self.step.dtype)
+        return (*text, len(self.reads), single)
+
+
+def join_updates(graph: Some) -> Some:
+    """Return the graph with updates joined; what is computed stays the same to the bit.
+
+    Each one is computed where the last one of its problem was: nothing between reads or changes its states, or
+    changes what it reads.
+    """
+    nodes: dict[int, Node] = dict(enumerate(graph.nodes))
+    kinds: dict[tuple[object, ...], list[_Update]] = {}
+    for number in range(len(graph.nodes)):
+        found = _update(graph, number)
+        if found is not None:
+            kinds.setdefault(found.kind, []).append(found)
+    for found in kinds.values():
+        left = found
+        while left:
+            members = _together(left)
+            left = [one for one in left if one not in members]
+            if len(members) > 1:
+                for one in members:
+                    del nodes[one.number]
+                nodes[max(one.number for one in members)] = _node(members)
+    if len(nodes) == len(graph.nodes):
+        return graph
+    return graph.with_nodes(node for _, node in sorted(nodes.items()))
+
+
+def _update(graph: Structure, number: int) -> _Update | None:
+    """Return the update that a node is, if its arrays are not large and lie alike."""
+    node = graph.nodes[number]
+    problem, scalars = node.problem, node.scalars
+    if isinstance(problem, BatchNormProblem) and problem.direction == "update_statistics":
+        shapes = tuple(argument.shape for argument in problem.arguments())
+        dtype = problem.arguments()[0].dtype
+        step = PointwiseProblem(shapes, AVERAGES, parameters=problem.scalars(), dtype=dtype)
+    elif isinstance(problem, UpdateProblem):
+        step = problem.step
+    else:
+        return None
+    size = step.common_shape and _size(step.common_shape)
+    if not size or not 0 < size <= MOST_ELEMENTS or step.float32_arguments:
+        return None
+    sizes = [_size(shape) for shape in step.inputs]
+    if any(one not in (1, size) for one in sizes):
+        return None
+    vectors = replace(step, inputs=tuple((one,) for one in sizes))
+    return _Update(number, vectors, node.reads, scalars, _due(graph, number))
+
+
+def _size(shape: Sequence[int]) -> int:
+    found = 1
+    for size in shape:
+        found *= size
+    return found
+
+
+def _due(graph: Structure, number: int) -> int:
+    """Return the number of the first later node that an update has to run before."""
+    node = graph.nodes[number]
+    changed, read = set(node.changes), set(node.reads)
+    for later in range(number + 1, len(graph.nodes)):
+        other = graph.nodes[later]
+        if changed & {*other.reads, *other.writes} or read & set(other.changes):
+            return later
+    return len(graph.nodes)
+
+
+def _together(left: Sequence[_Update]) -> list[_Update]:
+    """Return those that can run with the first one: none is due before the last of them."""
+    members = [left[0]]
+    for one in left[1:]:
+        if len(members) < MOST_ARRAYS and one.number < min(member.due for member in members):
+            members.append(one)
+    return members
+
+
+def _node(members: Sequence[_Update]) -> Node:
+    members = sorted(members, key=lambda one: -one.size)
+    first = members[0]
+    names = first.step.scalars()
+    own = tuple(n for i, n in enumerate(names) if len({one.scalars[i] for one in members}) > 1)
+    problem = UpdatesProblem(first.step, tuple(one.size for one in members), own)
+    values = {name: first.scalars[i] for i, name in enumerate(names)}
+    for a, one in enumerate(members):
+        values.update({f"{name}_{a}": one.scalars[i] for i, name in enumerate(names) if name in own})
+    arrays = {problem.named(a)[f"x{i}"]: name for a, one in enumerate(members) for i, name in enumerate(one.reads)}
+    arguments = tuple(arrays[argument.name] for argument in problem.arguments())
+    return Node(problem, arguments, tuple(values[name] for name in problem.scalars()))
