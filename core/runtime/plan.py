@@ -243,14 +243,14 @@ class Plan:
         """Return arrays in the C runtime's form; those of the last run are not looked at again.
 
         What was bound is never changed, since another thread may run on it. The weak references also keep NumPy from
-        moving an array's memory.
+        moving an array's memory. An array of the device may get another buffer: its handle and offset are compared.
         """
         known, bound = self._last
         changes = []
         try:
             for i, (name, is_read, last) in enumerate(zip(self._order, self._read, known)):
                 value = arrays[name]
-                if last is None or last() is not value or value is None or not (is_read or value.flags.writeable):
+                if last is None or value is None or last[0]() is not value or not _lies(value, last[1], is_read):
                     changes.append((i, value))
         except KeyError:
             missing = [name for name in self._order if name not in arrays]
@@ -263,7 +263,7 @@ class Plan:
         known = list(known)
         for i, value in changes:
             self._write(fresh[i], self._bind(self.problem.kind, self.arguments[i], value))
-            known[i] = weakref.ref(value) if isinstance(value, np.ndarray) else None
+            known[i] = None if value is None or isinstance(value, accumulate) else (weakref.ref(value), _place(value))
         self._last = known, fresh
         return fresh
 
@@ -288,8 +288,20 @@ class Plan:
                 f"[{kind}] got strides {value.strides} for {argument.name}, expected a C-contiguous array"
             )
         if on_device:
-            handle = value.base_data.int_ptr if value.base_data is not None else 0
-            return BoundBuffer(handle, value.nbytes, argument.dtype, mode, lib.CLG_DEVICE, value.offset)
+            handle, offset = _place(value)
+            return BoundBuffer(handle, value.nbytes, argument.dtype, mode, lib.CLG_DEVICE, offset)
         if argument.role != "in" and not value.flags.writeable:
             raise ArgumentError(f"[{kind}] got a read-only array for {argument.name}, expected a writable one")
         return BoundBuffer(value.ctypes.data, value.nbytes, argument.dtype, mode)
+
+
+def _place(array: Any) -> tuple[int, ...]:
+    """Return the buffer and the offset of an array of the device; nothing for one of the host."""
+    if isinstance(array, np.ndarray):
+        return ()
+    return (array.base_data.int_ptr if array.base_data is not None else 0, array.offset)
+
+
+def _lies(array: Any, place: tuple[int, ...], is_read: bool) -> bool:
+    """Return whether an array can be bound as it was, when it was at a place."""
+    return _place(array) == place if place else is_read or array.flags.writeable

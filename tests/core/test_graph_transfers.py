@@ -230,3 +230,15 @@ def test_too_large_an_arena_is_refused_and_the_context_goes_on(context, staged, 
         graph, w = sums(700_000)
         arrays = {"x": whole(rng, 700_000), "w": whole(rng, 700_000)}
         assert np.array_equal(each.compile(graph).run(arrays)[w], arrays["x"] + arrays["w"])
+
+
+def test_arrays_of_the_device_are_bound_where_they_lie(context):
+    """A run looks at an array again only where it is another one, or has another buffer."""
+    arrays = [cl.array.to_device(context.queue, np.full(8, i, np.float32)) for i in range(3)]
+    plan = context.plan(core.parse("pointwise x0[8] : y0 = 2 * x0"))
+    for _ in range(2):
+        plan.run(x0=arrays[1], y0=arrays[0])
+        np.testing.assert_array_equal(arrays[0].get(), 2.0)
+    arrays[1].base_data = arrays[2].base_data
+    plan.run(x0=arrays[1], y0=arrays[0])
+    np.testing.assert_array_equal(arrays[0].get(), 4.0)
