@@ -143,7 +143,7 @@ def optimise(
     """
     names = switched_on(switches)
     first = [name for name in names if name in IN_ONE_TYPE]
-    for name in (*first, MIXED, *names[len(first) :]):
+    for name in (*first, MIXED, *(name for name in names if name not in first)):
         before = graph
         if name == MIXED:
             graph = graph if mixed is None else mix_types(graph, mixed)
