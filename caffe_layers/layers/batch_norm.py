@@ -54,8 +54,8 @@ class OclBatchNorm(BuiltLayer):
         if self.is_global or not self.values:  # without values there are no statistics
             return norms.batch_norm(build, x, None, None, (mean, var), eps=self.eps).y
         normed = norms.batch_norm(build, x, None, None, eps=self.eps)
-        correction = norms.unbiased(self.values, single=1.0)
-        norms.update_averages(build, x, normed, moving, keep=self.fraction, add=(1.0, correction))
+        shares = norms.shares(keep=self.fraction, add=1.0, count=self.values, single=1.0)
+        norms.update_averages(build, x, normed, moving, **shares)
         return normed.y
 
     def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,12 @@ def batch_product(
         a, transposed_a = transposed(build, a, (0, 2, 1)), False
     problem = MatMulProblem(math.prod(outer), rows, inner, columns, transposed_a, transposed_b, dtype=a.dtype)
     return build.reshape(build.add(problem, a, b)[0], (*outer, rows, columns))
+
+
+def weight_shape(x: Sequence[int], outputs: int, *, axis: int = 1, transposed: bool = False) -> tuple[int, int]:
+    """Return the shape of the weights of `dense` for values of a shape."""
+    inputs = math.prod(x[axis:])
+    return (inputs, outputs) if transposed else (outputs, inputs)
 
 
 def dense(
