@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -46,7 +45,7 @@ class OclBatchNorm(BuiltLayer):
         shape = shapes[0]
         channels = 1 if len(shape) == 1 else shape[1]
         self.expect(channels == self.channels, f"{channels} channels", self.channels)
-        self.values = shape[0] * math.prod(shape[2:])
+        self.values = norms.values_of_channel(shape)
         return super().prepare(shapes)
 
     def build(self, build: Build, bottoms: list, blobs: list, mean: Tensor, var: Tensor) -> Tensor:

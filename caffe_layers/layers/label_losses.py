@@ -46,11 +46,11 @@ class _MeanLoss(Loss):
         return self.summed(build, bottoms, self.scalar(build, "scale"))
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
-        total = self.summed(build, bottoms, weight / self.normalizer)
+        total = self.summed(build, bottoms, losses.share(weight, self.normalizer))
         return (losses.shared(build, total, self.normalizer),)
 
     def end(self, bottom: Any, top: Any) -> None:
-        top[0].data[...] = self.loss[0] / self.normalizer
+        top[0].data[...] = losses.share(self.loss[0], self.normalizer)
 
 
 class OclHingeLoss(_MeanLoss):

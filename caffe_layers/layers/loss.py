@@ -57,12 +57,12 @@ class Loss(BuiltLayer):
 
     def scale(self, top: Any) -> float:
         """Return the factor of the gradient."""
-        return self.weight(top) / self.normalizer
+        return losses.share(self.weight(top), self.normalizer)
 
     def write_loss(self, top: Any, valid: float) -> None:
         """Write the loss, a sum so far, divided by what so many labels that count give."""
         self.normalizer = self.normalize(int(valid))
-        top[0].data[...] = self.loss[0] / self.normalizer
+        top[0].data[...] = losses.share(self.loss[0], self.normalizer)
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         """Return the tops in a net without Caffe; the gradient is that of `weight` times the first one, the loss."""
@@ -102,7 +102,9 @@ class OclSigmoidCrossEntropyLoss(Loss):
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         self.expect(not self.counts_labels(), "normalization VALID with an ignore_label", "another one to train")
         number, ignored = self.normalize(self.outer * self.inner), self.ignored
-        total, _ = losses.summed_sigmoid_cross_entropy(build, *bottoms, ignored=ignored, scale=weight / number)
+        total, _ = losses.summed_sigmoid_cross_entropy(
+            build, *bottoms, ignored=ignored, scale=losses.share(weight, number)
+        )
         return (losses.shared(build, total, number),)
 
     def end(self, bottom: Any, top: Any) -> None:
@@ -129,11 +131,11 @@ class OclEuclideanLoss(Loss):
         return losses.squared_distance(build, *bottoms, scale=self.scalar(build, "scale"))
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
-        total = losses.squared_distance(build, *bottoms, scale=weight / self.normalizer)
+        total = losses.squared_distance(build, *bottoms, scale=losses.share(weight, self.normalizer))
         return (losses.shared(build, total, losses.HALVES * self.normalizer),)
 
     def end(self, bottom: Any, top: Any) -> None:
-        top[0].data[...] = self.loss[0] / self.normalizer / losses.HALVES
+        top[0].data[...] = losses.share(self.loss[0], self.normalizer * losses.HALVES)
 
     def expect_gradients(self, propagate_down: Any) -> None:
         """Return: both bottoms may have gradients."""

@@ -81,6 +81,11 @@ def normalizer(kind: str, outer: int, inner: int = 1, valid: int = 1) -> float:
     return float(max(1, {"places": outer * inner, "valid": valid, "examples": outer, "none": 1}[kind]))
 
 
+def share(value: float, number: float) -> float:
+    """Return the mean of a sum of so many terms on the host, or what weight each has; see `shared` for graphs."""
+    return value / number
+
+
 def divided(build: Build, total: Tensor, counts: Tensor) -> Tensor:
     """Return a sum divided by the first of two counts, or by 1 if that is 0."""
     counted = build.cast(counts, total.dtype)

@@ -213,6 +213,11 @@ def shares(
     return {"keep": keep, "add": (add, add if count is None else add * unbiased(count, single))}
 
 
+def values_of_channel(shape: Sequence[int]) -> int:
+    """Return how many values (n, c, ...), or (n), has of each channel."""
+    return shape[0] * math.prod(shape[2:])
+
+
 def share_of_count(count: float) -> float:
     """Return the factor that makes an average of a moving sum of so many values, 0 for none."""
     return 0 if count == 0 else 1 / count

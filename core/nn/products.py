@@ -21,6 +21,28 @@ SCALED_WITH_TERM = "alpha * x0 + beta * x1"
 TERM_WITH_SCALED = "beta * x1 + alpha * x0"
 
 
+def scaled_sum(alpha: float, beta: float, *, term: bool = True, term_first: bool = False) -> str:
+    """Return what becomes of a product: ``alpha`` of it, and ``beta`` of a term; empty if it stays as it is.
+
+    Parameters
+    ----------
+    term : bool
+        Whether there is a term.
+    term_first : bool
+        Whether it stands in front, which decides how the sum is rounded.
+    """
+    if not term:
+        return "" if alpha == 1 else SCALED
+    if alpha == beta == 1:
+        return WITH_TERM
+    return TERM_WITH_SCALED if term_first else SCALED_WITH_TERM
+
+
+def is_bias(shape: Sequence[int], columns: int, alpha: float, beta: float) -> bool:
+    """Return whether a term of a shape that is added to a product is one number for each of its columns."""
+    return alpha == beta == 1 and math.prod(shape) == columns and tuple(shape[-1:]) == (columns,)
+
+
 class Matrix(NamedTuple):
     """Matrices (..., rows, columns) as they are stored: with their last two axes exchanged if `transposed`."""
 

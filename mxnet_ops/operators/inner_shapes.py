@@ -77,11 +77,7 @@ def reshaped(
                 made.append(given[at] * given[at + 1])
                 at += 2
             elif code == -4:
-                first, second = wanted[i + 1], wanted[i + 2]
-                made += [
-                    given[at] // second if first == -1 else first,
-                    given[at] // first if second == -1 else second,
-                ]
+                made += moves.filled_up(wanted[i + 1 : i + 3], given[at])
                 at, i = at + 1, i + 2
             else:
                 made.append(code)

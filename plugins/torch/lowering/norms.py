@@ -65,7 +65,7 @@ def batch_norm_training(
     affine = (_affine(build, x, one, value, dtype=dtype) for one, value in ((gamma, 1.0), (beta, 0.0)))
     found = norms.batch_norm(build.nn, build.given(x), *affine, eps=eps)
     moving = [build.given(one, dtype) for one in running]
-    shares = norms.shares(add=momentum, count=x.size // x.shape[1])
+    shares = norms.shares(add=momentum, count=norms.values_of_channel(x.shape))
     vectors = norms.inverse_and_moved_averages(build.nn, found, moving, eps=eps, **shares)
     return tuple(build.taken(one) for one in (found.y, found.mean, *vectors))
 

@@ -158,8 +158,8 @@ def select_backward(build: Builder, dy: Operand, shape: Sequence[int], axis: int
 def pad(build: Builder, x: Operand, widths: Sequence[int], value: float = 0) -> Operand:
     """Return x with a number around it; negative widths cut."""
     before, after = [0] * len(x.shape), [0] * len(x.shape)
-    for i in range(len(widths) // 2):
-        before[-1 - i], after[-1 - i] = widths[2 * i], widths[2 * i + 1]
+    for axis, low, high in zip(reversed(range(len(before))), widths[::2], widths[1::2]):
+        before[axis], after[axis] = low, high
     return build.taken(nn.padded(build.nn, build.given(x), before, after, value))  # type: ignore[no-any-return]
 
 
