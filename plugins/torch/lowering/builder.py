@@ -58,11 +58,8 @@ class Builder:
 
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> Operand:
         """Return a constant of one number; it is stored once and repeated."""
-        name = f"fill_{value!r}_{dtype}".translate(str.maketrans(".-+", "pmq"))
-        if name not in self.constants:
-            self.constants[name] = np.full((1,), value, dtype)
-            self.graph.input(name, (1,), dtype)
-        return Operand(name, (1,), (NEW,) * len(shape), tuple(shape), dtype)
+        found = self.nn.filled((1,), value, dtype)
+        return Operand(found.name, (1,), (NEW,) * len(shape), tuple(shape), dtype)
 
     def given(self, operand: Operand, dtype: str = "", shape: Sequence[int] | None = None) -> Tensor:
         """Return an operand for a function of `clgraft.core.nn`, in a dtype and a shape with as many elements."""

@@ -32,7 +32,7 @@ def _added(build: Builder, x: Operand, found: Operand, beta: float, alpha: float
     text = nn.scaled_sum(alpha, beta, term=bool(beta), term_first=True)
     if not text:
         return found
-    scalars = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if name in names_in(text)}
+    scalars = {name: value for name, value in (("beta", beta), ("alpha", alpha)) if name in names_in(text)}
     return build.pointwise(assigned("y0", text), [found, x] if beta else [found], scalars)[0]
 
 
