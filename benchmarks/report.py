@@ -231,10 +231,15 @@ def overview(runs: Sequence[Run]) -> list[str]:
     rows = []
     for run, heading, version, count, modes in _overview(runs):
         each = [list(mode.values()) for mode in modes.values()]
-        rows.append([heading, version, str(count), *(_span(own, run) for own in each), " / ".join(map(_less, each))])
+        rows.append([heading, version, str(count), *(_span(own, run) for own in each), _of_both(each)])
     heads = ["device", "instead of", "nets", "inference", "training step", "memory"]
-    known = any(row[-1].strip(NONE + " /") for row in rows)
+    known = any(row[-1] != NONE for row in rows)
     return table(heads if known else heads[:-1], rows if known else (row[:-1] for row in rows))
+
+
+def _of_both(each: Iterable[Sequence[Cell]]) -> str:
+    found = [_less(own) for own in each]
+    return " / ".join(found) if set(found) != {NONE} else NONE
 
 
 def _less(own: Sequence[Cell]) -> str:
@@ -264,7 +269,7 @@ def _overview(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str, int, dict[st
         own = cells(run)
         for peer in dict.fromkeys(peer for peer, _ in own):
             count = len({name for (other, _), by_name in own.items() if other == peer for name in by_name})
-            version = _named(run.results.peers.get(peer, PEERS.get(peer, peer)), peer)
+            version = _named(run.results.peers.get(peer, PEERS.get(peer, peer)).partition(" (")[0], peer)
             modes = {mode: own.get((peer, mode), {}) for mode in ("inference", "training")}
             yield run, run.heading or run.where, version, count, modes
 
