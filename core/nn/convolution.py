@@ -179,7 +179,7 @@ def _both(x: Tensor, pad: Sizes, pad_end: Sizes) -> tuple[tuple[int, ...], tuple
     return begin, tuple(pad_end) or begin
 
 
-def _cut(x: Tensor, pad: Sizes, pad_end: Sizes, extra: Sizes) -> tuple[tuple[int, ...], ...]:
+def _cut(x: Tensor, pad: Sizes, pad_end: Sizes, extra: Sizes) -> tuple[Sizes, Sizes, Sizes]:
     """Return what is cut off at the beginning and at the end, and what is added there, with a cut of at least 0."""
     begin, end = _both(x, pad, pad_end)
     pairs = [(q, e) if q >= 0 else (0, e - q) for q, e in zip(end, tuple(extra) or (0,) * len(end))]
