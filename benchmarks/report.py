@@ -48,6 +48,7 @@ FIGURE = DOCS / "figures" / "overview.svg"
 MARK = re.compile(r"(<!-- figures: ([^>]+) -->)(.*?)(<!-- end -->)", re.S)
 WIDTH = 120
 FIRST = ("forward", "inference")  # of the directions in a cell
+NONE = "-"
 LISTED = 6  # problems that are slower and named
 DISTURBED = 0.5  # the spread from which a net has a star, and a problem is left out
 RUNTIMES = {"Intel(R) OpenCL": "Intel's runtime", "Portable Computing Language": "PoCL"}
@@ -133,11 +134,14 @@ def disturbed(row: Measurement) -> bool:
 
 
 def cells(run: Run, kind: str = "nets") -> dict[tuple[str, str], dict[str, Cell]]:
-    """Return the figures of whole nets, or of "sessions" with nets: by peer and mode, then by net."""
+    """Return the figures of whole nets, or of "sessions" with nets: by peer and mode, then by net.
+
+    Rows of "memory" say only what memory nets of another file take.
+    """
     found: dict[tuple[str, str], dict[str, Cell]] = {}
     for row in run.results.rows:
         if row.set == kind:
-            name = re.sub(r"(_?1\.0)? batch \d+$", "", row.name)  # of the usual width, too
+            name = net_name(row)
             modes = {row.direction: (row.regions or row.ours, row.regions_floor if row.regions else row.floor)}
             if row.frozen and row.direction == "inference":
                 modes["frozen"] = row.frozen, row.frozen_floor
@@ -146,7 +150,16 @@ def cells(run: Run, kind: str = "nets") -> dict[tuple[str, str], dict[str, Cell]
             for mode, (ours, floor) in modes.items():
                 cell = Cell(ours, row.native, floor, disturbed(row), (row.memory, row.native_memory))
                 found.setdefault((row.peer, mode), {})[name] = cell
+    for row in run.results.rows:
+        cell = found.get((row.peer, row.direction), {}).get(net_name(row)) if row.set == "memory" else None
+        if cell is not None:
+            found[row.peer, row.direction][net_name(row)] = cell._replace(memory=(row.memory, row.native_memory))
     return found
+
+
+def net_name(row: Measurement) -> str:
+    """Return the name of a net without its batch, and without a width that is the usual one."""
+    return re.sub(r"(_?1\.0)? batch \d+$", "", row.name)
 
 
 def columns(runs: Sequence[Run], kind: str = "nets") -> dict[Column, dict[str, Cell]]:
@@ -215,11 +228,39 @@ def _after(value: float, run: Run) -> str:
 
 def overview(runs: Sequence[Run]) -> list[str]:
     """Return the answer in short: for each device and peer the mean, the lowest and the highest ratio of whole nets."""
+    rows = []
+    for run, heading, version, count, modes in _overview(runs):
+        each = [list(mode.values()) for mode in modes.values()]
+        rows.append([heading, version, str(count), *(_span(own, run) for own in each), _of_both(each)])
+    heads = ["device", "instead of", "nets", "inference", "training step", "memory"]
+    known = any(row[-1] != NONE for row in rows)
+    return table(heads if known else heads[:-1], rows if known else (row[:-1] for row in rows))
+
+
+def _of_both(each: Iterable[Sequence[Cell]]) -> str:
+    found = [_less(own) for own in each]
+    return " / ".join(found) if set(found) != {NONE} else NONE
+
+
+def _less(own: Sequence[Cell]) -> str:
+    """Return the mean ratio of the memory that the peer and ours take."""
+    known = [cell.memory[1] / cell.memory[0] for cell in own if all(cell.memory)]
+    return f"{geometric_mean(known):.2f}" if known and len(known) == len(own) else NONE
+
+
+def memory(runs: Sequence[Run]) -> list[str]:
+    """Return a table of the memory of whole nets in GB, ours / the peer's, a column for each net."""
+    found = {column: own for column, own in columns(runs).items() if any(all(cell.memory) for cell in own.values())}
+    names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
     rows = [
-        [heading, version, str(count), *(_span(list(mode.values()), run) for mode in modes.values())]
-        for run, heading, version, count, modes in _overview(runs)
+        [label, *(_bytes(by_name[name]) if name in by_name else NONE for name in names)]
+        for label, by_name in zip(headings(found), found.values())
     ]
-    return table(["device", "instead of", "nets", "inference", "training step"], rows)
+    return table(["GB", *names], rows)
+
+
+def _bytes(cell: Cell) -> str:
+    return " / ".join(f"{one / 1e9:.2f}" for one in cell.memory) if all(cell.memory) else NONE
 
 
 def _overview(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str, int, dict[str, dict[str, Cell]]]]:
@@ -228,7 +269,7 @@ def _overview(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str, int, dict[st
         own = cells(run)
         for peer in dict.fromkeys(peer for peer, _ in own):
             count = len({name for (other, _), by_name in own.items() if other == peer for name in by_name})
-            version = _named(run.results.peers.get(peer, PEERS.get(peer, peer)), peer)
+            version = _named(run.results.peers.get(peer, PEERS.get(peer, peer)).partition(" (")[0], peer)
             modes = {mode: own.get((peer, mode), {}) for mode in ("inference", "training")}
             yield run, run.heading or run.where, version, count, modes
 
@@ -403,9 +444,8 @@ def wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-KINDS: dict[str, Callable[[Sequence[Run]], list[str]]] = {
-    one.__name__: one for one in (nets, sessions, overview, headline, groups, slower, types, calls, made, machines)
-}
+TABLES = (nets, sessions, overview, headline, memory, groups, slower, types, calls, made, machines)
+KINDS: dict[str, Callable[[Sequence[Run]], list[str]]] = {one.__name__: one for one in TABLES}
 
 
 def read(word: str, folder: Path) -> list[Run]:

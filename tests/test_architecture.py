@@ -39,9 +39,6 @@ TOOLCHAINS = "core/runtime/toolchains"
 NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
 # adapters' files with expressions that users write, and examples of them
 USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py", "caffe_layers/layers/pointwise.py"}
-# files whose problems tell MXNet the shapes of parameters, and where views of PyTorch become memory
-ASKED_FOR_SHAPES = {f"mxnet_ops/operators/{name}.py" for name in ("convolution", "deconvolution", "fully_connected")}
-OF_VIEWS = {"plugins/torch/lowering/builder.py"}
 # what an operator is translated by, and names of functions that compute there what it means
 TRANSLATIONS = (
     *("mxnet_ops/operators", "mxnet_ops/swap", "caffe_layers/layers"),
@@ -66,6 +63,12 @@ ARITHMETIC = {
 }
 # problems that do the work of several
 FUSIONS = {"FusedProblem", "SeparableProblem", "GradientsProblem"}
+# modules of adapters that measure and compare single problems, or name their shapes in commands: no translations
+ABOUT_PROBLEMS = re.compile(r"plugins/(command_line/|\w+/(bench_|check|tune)\w*\.py)")
+# builders as adapters name them
+BUILDERS = {"build", "nn", "graph", "builder"}
+# calls whose arguments are estimates of what a lowering takes on the host
+BUDGETS = re.compile(r"make_room$|\bbudget\.\w+$")
 # a value of an expression next to an operation, or a function that is called; and what may have a docstring
 CALLED = "ceil clamp erf exp expm1 fabs floor fmax fmin fmod hypot log log1p pow rint rsqrt select sign sqrt tanh trunc"
 FORMULA = re.compile(
@@ -394,15 +397,54 @@ def test_translations_compute_nothing(folder):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("folder", TRANSLATIONS)
-def test_translations_make_no_problems(folder):
-    """Which problems an operator is made of is chosen in core/nn: adapters call functions of it."""
+@pytest.mark.parametrize("folder", ADAPTERS)
+def test_adapters_make_no_problems(folder):
+    """Which problems an operator is made of is chosen in core/nn: adapters call functions of it.
+
+    They import no problems, add none to a graph, and call nothing that returns one.
+    """
     wrong = []
     for path in files(folder):
-        if path.relative_to(ROOT).as_posix() in {*USERS_EXPRESSIONS, *ASKED_FOR_SHAPES, *OF_VIEWS}:
+        name = path.relative_to(ROOT).as_posix()
+        if name in USERS_EXPRESSIONS or ABOUT_PROBLEMS.match(name):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and re.search(r"\b[A-Z]\w*Problem\b", ast.unparse(node.func)):
+            if isinstance(node, ast.ImportFrom):
+                found = {alias.name for alias in node.names}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                added = node.func.attr == "add" and ast.unparse(node.func.value).rpartition(".")[2] in BUILDERS
+                found = {"AddedProblem"} if added else {node.func.attr}
+            else:
+                found = {node.attr} if isinstance(node, ast.Attribute) else set()
+            if any(re.search(r"[a-z0-9]Problem$|_problem$", one) for one in found):
+                wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", TRANSLATIONS)
+def test_translations_divide_nothing(folder):
+    """Shares, means and parts of sizes are computed in core/nn."""
+    wrong = []
+    for path in files(folder):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        estimated = {id(part) for call in calls if BUDGETS.search(ast.unparse(call.func)) for part in ast.walk(call)}
+        for node in ast.walk(tree):
+            quotient = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv))
+            if quotient and id(node) not in estimated:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", TRANSLATIONS)
+def test_translations_state_no_gradients(folder):
+    """Gradients are those of graphs, or stated in core/nn; only expressions of users come with theirs."""
+    wrong = []
+    for path in files(folder):
+        if path.relative_to(ROOT).as_posix() in USERS_EXPRESSIONS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in ("state_gradient", "gradients", "with_direction"):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)
 

@@ -96,6 +96,10 @@ def test_columns_and_means():
     ]
     assert report.overview([run])[2] == "| D | MXNet 1 | 2 | **1.00** (0.50 to 2.00), 50 % | - |"
     assert report.span([run], "inference") == "0.5 to 2"
+    taken = {"set": "memory", "ours": 1.0, "memory": 1e9, "native_memory": 2e9}
+    run.results.rows += [_row({**rows[0], **taken}), _row({**rows[1], **taken, "memory": 4e9})]
+    assert report.memory([run])[::2] == ["| GB | a | b |", "| inference | 1.00 / 2.00 | 4.00 / 2.00 |"]
+    assert report.overview([run])[2].endswith(", 50 % | - | 1.00 / - |")
     step = _row({**rows[0], "direction": "training", "frozen": 0.0, "updated": 0.8, "updated_floor": 0.4})
     run.results.rows[:] = [step]
     assert report.nets([run])[0::2] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -46,7 +45,7 @@ class OclBatchNorm(BuiltLayer):
         shape = shapes[0]
         channels = 1 if len(shape) == 1 else shape[1]
         self.expect(channels == self.channels, f"{channels} channels", self.channels)
-        self.values = shape[0] * math.prod(shape[2:])
+        self.values = norms.values_of_channel(shape)
         return super().prepare(shapes)
 
     def build(self, build: Build, bottoms: list, blobs: list, mean: Tensor, var: Tensor) -> Tensor:
@@ -54,8 +53,8 @@ class OclBatchNorm(BuiltLayer):
         if self.is_global or not self.values:  # without values there are no statistics
             return norms.batch_norm(build, x, None, None, (mean, var), eps=self.eps).y
         normed = norms.batch_norm(build, x, None, None, eps=self.eps)
-        correction = norms.unbiased(self.values, single=1.0)
-        norms.update_averages(build, x, normed, moving, keep=self.fraction, add=(1.0, correction))
+        shares = norms.shares(keep=self.fraction, add=1.0, count=self.values, single=1.0)
+        norms.update_averages(build, x, normed, moving, **shares)
         return normed.y
 
     def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from clgraft import core
 from clgraft.caffe_layers.layers.built import BuiltLayer
 from clgraft.caffe_layers.layers.layer import MANY, same_shapes
+from clgraft.core.nn import convolution
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build
 
@@ -23,7 +23,7 @@ class OclConvolution(BuiltLayer):
     bottoms: ClassVar[tuple] = (1, MANY)
     tops: ClassVar[tuple] = (1, MANY)
     may_be_in_place: ClassVar[bool] = False
-    problem_class: ClassVar[Any] = core.ConvProblem
+    transposed: ClassVar[bool] = False
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.convolution_param
@@ -60,8 +60,11 @@ class OclConvolution(BuiltLayer):
         return given.num_output, given.group
 
     def weight_shape(self) -> tuple:
-        """Return the shape of w."""
-        return self.out_channels, self.in_channels // self.groups, *self.kernel
+        """Return the shape of the weights."""
+        channels = (1, self.in_channels)
+        return convolution.weight_shape(
+            channels, self.out_channels, self.kernel, groups=self.groups, transposed=self.transposed
+        )
 
     def per_axis(self, name: str, short: Any, default: Any) -> tuple:
         """Read a repeated field or its `_h` and `_w` forms as one number per spatial axis."""
@@ -87,26 +90,13 @@ class OclConvolution(BuiltLayer):
         self.expect(shape[self.axis] == self.in_channels, f"{shape[self.axis]} input channels", self.in_channels)
         return super().prepare(shapes)
 
-    def problem(self, shape: tuple) -> Any:
-        """Return the problem for a bottom's shape."""
-        return self.problem_class(
-            direction="forward",
-            batch=math.prod(shape[: self.axis]),
-            in_channels=self.in_channels,
-            out_channels=self.out_channels,
-            in_size=shape[self.axis + 1 :] or (1,),  # without spatial axes it is a matrix product
-            kernel=self.kernel or (1,),
-            stride=self.stride,
-            pad_begin=self.pad,
-            dilate=self.dilation,
-            groups=self.groups,
-            bias=self.bias,
-        )
-
     def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
-        problem = self.problem(bottoms[0].shape)
-        shape = (*bottoms[0].shape[: self.axis], self.out_channels, *problem.out_size[: self.spatial])
-        return tuple(build.reshape(build.add(problem, x, *blobs)[0], shape) for x in bottoms)
+        outer, size = bottoms[0].shape[: self.axis], bottoms[0].shape[self.axis + 1 :]
+        images = (build.reshape(x, (math.prod(outer), self.in_channels, *size)) for x in bottoms)
+        function = convolution.deconvolution if self.transposed else convolution.convolution
+        given = {"stride": self.stride, "pad": self.pad, "dilate": self.dilation, "groups": self.groups}
+        tops = (function(build, x, *blobs, **given) for x in images)
+        return tuple(build.reshape(y, (*outer, *y.shape[1:])) for y in tops)
 
 
 class OclDepthwiseConvolution(OclConvolution):

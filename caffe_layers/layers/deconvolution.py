@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from clgraft import core
 from clgraft.caffe_layers.layers.convolution import OclConvolution
 
 
@@ -15,7 +14,4 @@ class OclDeconvolution(OclConvolution):
     """
 
     word: ClassVar[str] = "deconv"
-    problem_class: ClassVar[Any] = core.DeconvProblem
-
-    def weight_shape(self) -> tuple:
-        return self.in_channels, self.out_channels // self.groups, *self.kernel
+    transposed: ClassVar[bool] = True

@@ -12,7 +12,6 @@ from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
 
 LOWEST = -float(np.finfo(np.float32).max)  # what no score is below
-ROW = 7  # numbers of a detection
 
 
 class OclPriorBox(BuiltLayer):
@@ -41,7 +40,7 @@ class OclPriorBox(BuiltLayer):
             tuple(low),
             tuple(high),
             self.ratios(),
-            tuple(variances * (4 // len(variances))),
+            tuple(variances if len(variances) == 4 else variances * 4),
             self.pair("step", "step_h", "step_w") or None,
             given.offset,
             given.clip,
@@ -103,34 +102,29 @@ class OclDetectionOutput(BuiltLayer):
     def prepare(self, shapes: list) -> list:
         given = self.parameters.detection_output_param
         location, confidence, priors = (int(np.prod(shape[1:])) for shape in shapes)
-        boxes = priors // 8
-        self.apart = 1 if given.share_location else given.num_classes
-        self.expect(priors % 8 == 0 and boxes > 0, f"prior boxes of shape {shapes[2]}", "(1, 2, 4 boxes)")
-        self.expect(location == boxes * self.apart * 4, f"locations of shape {shapes[0]}", f"{boxes} boxes")
-        good = confidence == boxes * given.num_classes and shapes[0][0] == shapes[1][0]
-        self.expect(good, f"confidences of shape {shapes[1]}", f"{boxes} boxes of {given.num_classes} classes")
-        self.boxes = boxes
+        found = prior_boxes.sizes_of_output(priors, given.num_classes, shared=given.share_location)
+        self.expect(priors == 8 * found[0] > 0, f"prior boxes of shape {shapes[2]}", "(1, 2, 4 boxes)")
+        self.expect(location == found[1], f"locations of shape {shapes[0]}", f"{found[0]} boxes")
+        good = confidence == found[2] and shapes[0][0] == shapes[1][0]
+        self.expect(good, f"confidences of shape {shapes[1]}", f"{found[0]} boxes of {given.num_classes} classes")
         return super().prepare(shapes)
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
-        given, batch, boxes = self.parameters.detection_output_param, bottoms[0].shape[0], self.boxes
-        location = build.reshape(bottoms[0], (batch, boxes, self.apart, 4))
-        if self.apart > 1:
-            location = moves.transposed(build, location, (0, 2, 1, 3))
-        location = build.reshape(location, (batch * self.apart, boxes, 4))
-        scores = build.reshape(bottoms[1], (batch, boxes, given.num_classes))
-        both = build.reshape(bottoms[2], (2, boxes, 4))
-        priors, variances = (moves.cut(build, both, (1, boxes, 4), (place, 0, 0)) for place in (0, 1))
-        factors = None if given.variance_encoded_in_target else variances
-        corners = prior_boxes.boxes_of_priors(build, location, priors, factors, self.code)
-        corners = build.reshape(corners, (batch, self.apart, boxes, 4))
-        rows = prior_boxes.detections(build, corners, scores, self.choice)
-        return build.reshape(rows, (1, 1, rows.shape[0] * rows.shape[1], ROW))
+        given = self.parameters.detection_output_param
+        return prior_boxes.detection_output(
+            build,
+            *bottoms,
+            self.choice,
+            classes=given.num_classes,
+            shared=given.share_location,
+            encoded=given.variance_encoded_in_target,
+            code=self.code,
+        )
 
     def chosen(self, build: Build, top: Tensor) -> tuple[Tensor, int, np.ndarray]:
         """Return which rows of the top hold a detection, their axis, and what the top is without any."""
-        flags = prior_boxes.is_row(build, build.reshape(top, (top.shape[2], ROW)))
-        return flags, 2, prior_boxes.no_rows(self._bottom_shapes[0][0]).reshape(1, 1, -1, ROW)
+        flags = prior_boxes.is_row(build, build.reshape(top, top.shape[2:]))
+        return flags, 2, prior_boxes.no_rows(self._bottom_shapes[0][0])[None, None]
 
 
 class OclROIPooling(BuiltLayer):

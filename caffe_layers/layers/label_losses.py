@@ -28,7 +28,7 @@ class _MeanLoss(Loss):
         self.expect(len(shapes[0]) > 0, f"shape {shapes[0]}", "at least 1 axis")
         self.outer = shapes[0][0]
         self.classes = math.prod(shapes[0][1:])
-        self.normalizer = float(max(1, self.outer))
+        self.normalizer = losses.normalizer("examples", self.outer)
         self.expect_labels(shapes)
         self.loss = np.zeros(1, self.real)
         return [(), *super().prepare(shapes)]
@@ -43,15 +43,14 @@ class _MeanLoss(Loss):
         raise NotImplementedError
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
-        return self.summed(build, bottoms, lambda name: self.scalar(build, name))
+        return self.summed(build, bottoms, self.scalar(build, "scale"))
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
-        share = weight / self.normalizer
-        total = self.summed(build, bottoms, {"scale": share, "negative_scale": -share}.__getitem__)
+        total = self.summed(build, bottoms, losses.share(weight, self.normalizer))
         return (losses.shared(build, total, self.normalizer),)
 
     def end(self, bottom: Any, top: Any) -> None:
-        top[0].data[...] = self.loss[0] / self.normalizer
+        top[0].data[...] = losses.share(self.loss[0], self.normalizer)
 
 
 class OclHingeLoss(_MeanLoss):
@@ -62,7 +61,7 @@ class OclHingeLoss(_MeanLoss):
     def summed(self, build: Build, bottoms: list, scale: Any) -> Tensor:
         given = self.parameters.hinge_loss_param
         squared = given.norm == given.L2
-        return label_losses.summed_hinge(build, *bottoms, self.classes, squared=squared, scale=scale("scale"))
+        return label_losses.summed_hinge(build, *bottoms, self.classes, squared=squared, scale=scale)
 
 
 class OclMultinomialLogisticLoss(_MeanLoss):
@@ -71,7 +70,7 @@ class OclMultinomialLogisticLoss(_MeanLoss):
     word: ClassVar[str] = "multinomial_logistic_loss"
 
     def summed(self, build: Build, bottoms: list, scale: Any) -> Tensor:
-        return label_losses.summed_log(build, *bottoms, self.classes, lowest=LOWEST_PROBABILITY, scale=scale("scale"))
+        return label_losses.summed_log(build, *bottoms, self.classes, lowest=LOWEST_PROBABILITY, scale=scale)
 
 
 class OclContrastiveLoss(_MeanLoss):
@@ -96,12 +95,8 @@ class OclContrastiveLoss(_MeanLoss):
             *bottoms,
             margin=given.margin,
             squares=given.legacy_version,
-            scales=(scale("scale"), scale("negative_scale")),
+            scale=scale,
         )
-
-    def negative_scale(self, top: Any) -> float:
-        """Return the factor of the second bottom's gradient."""
-        return -self.scale(top)
 
     def expect_gradients(self, propagate_down: Any) -> None:
         self.expect(not propagate_down[2], "propagate_down for bottom 2", "none: it has no gradient")

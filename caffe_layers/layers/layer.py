@@ -20,6 +20,7 @@ from clgraft.caffe_layers.regions.member import Member, join
 from clgraft.caffe_layers.regions.memory import buffer
 from clgraft.core.errors import ClgraftError, ProblemError
 from clgraft.core.log import log
+from clgraft.core.nn.norms import share_of_count
 
 TRAIN, TEST = 0, 1  # values of a layer's `phase`
 MANY = 1 << 30  # no limit on the number of blobs
@@ -104,7 +105,7 @@ class OclLayer:
         """Do what the host has to do before a forward pass."""
         for array, index, divisor in self.quotients():
             number = self.blobs[divisor].data[0]
-            np.multiply(self.blobs[index].data, self.real(0 if number == 0 else 1 / number), out=array)
+            np.multiply(self.blobs[index].data, self.real(share_of_count(number)), out=array)
 
     def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:
         """Return arrays that each forward pass begins with: a blob divided by another one's number, 0 if that is 0."""

@@ -16,6 +16,9 @@ from clgraft.caffe_layers.prototxt.marks import ELEMENTS, FORCED
 from clgraft.core.nn import losses
 from clgraft.core.nn.builder import Build, Tensor
 
+# mode of normalization -> what losses are divided by
+NORMALIZATIONS = {"FULL": "places", "VALID": "valid", "BATCH_SIZE": "examples", "NONE": "none"}
+
 
 class Loss(BuiltLayer):
     """Base class of losses with labels as their second bottom.
@@ -46,8 +49,7 @@ class Loss(BuiltLayer):
 
     def normalize(self, valid: int) -> float:
         """Return what the loss is divided by: at least 1, for batches in which every label is ignored."""
-        counts = {"FULL": self.outer * self.inner, "VALID": valid, "BATCH_SIZE": self.outer, "NONE": 1}
-        return float(max(1, counts[self.normalization]))
+        return losses.normalizer(NORMALIZATIONS[self.normalization], self.outer, self.inner, valid)
 
     def weight(self, top: Any) -> float:
         """Return the loss weight: Caffe passes it as the top's gradient."""
@@ -55,12 +57,12 @@ class Loss(BuiltLayer):
 
     def scale(self, top: Any) -> float:
         """Return the factor of the gradient."""
-        return self.weight(top) / self.normalizer
+        return losses.share(self.weight(top), self.normalizer)
 
     def write_loss(self, top: Any, valid: float) -> None:
         """Write the loss, a sum so far, divided by what so many labels that count give."""
         self.normalizer = self.normalize(int(valid))
-        top[0].data[...] = self.loss[0] / self.normalizer
+        top[0].data[...] = losses.share(self.loss[0], self.normalizer)
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         """Return the tops in a net without Caffe; the gradient is that of `weight` times the first one, the loss."""
@@ -100,7 +102,9 @@ class OclSigmoidCrossEntropyLoss(Loss):
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         self.expect(not self.counts_labels(), "normalization VALID with an ignore_label", "another one to train")
         number, ignored = self.normalize(self.outer * self.inner), self.ignored
-        total, _ = losses.summed_sigmoid_cross_entropy(build, *bottoms, ignored=ignored, scale=weight / number)
+        total, _ = losses.summed_sigmoid_cross_entropy(
+            build, *bottoms, ignored=ignored, scale=losses.share(weight, number)
+        )
         return (losses.shared(build, total, number),)
 
     def end(self, bottom: Any, top: Any) -> None:
@@ -118,28 +122,20 @@ class OclEuclideanLoss(Loss):
         good = a[:1] == b[:1] and math.prod(a[1:]) == math.prod(b[1:])
         self.expect(good, f"shape {b} of bottom 1", f"as many examples and elements as {a}, the shape of bottom 0")
         count = math.prod(a)
-        self.divisor = max(1, count if ELEMENTS in self.param_str else a[0])
+        by_elements = ELEMENTS in self.param_str
+        self.normalizer = losses.normalizer("places" if by_elements else "examples", count if by_elements else a[0])
         self.loss = np.zeros(1, self.real)
         return [(), *super().prepare(shapes)]
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
-        scales = self.scalar(build, "scale"), self.scalar(build, "negative_scale")
-        return losses.squared_distance(build, *bottoms, scales=scales)
+        return losses.squared_distance(build, *bottoms, scale=self.scalar(build, "scale"))
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
-        factor = weight / self.divisor
-        total = losses.squared_distance(build, *bottoms, scales=(factor, -factor))
-        return (losses.shared(build, total, 2.0 * self.divisor),)
+        total = losses.squared_distance(build, *bottoms, scale=losses.share(weight, self.normalizer))
+        return (losses.shared(build, total, losses.HALVES * self.normalizer),)
 
     def end(self, bottom: Any, top: Any) -> None:
-        top[0].data[...] = self.loss[0] / self.divisor / 2
-
-    def scale(self, top: Any) -> float:
-        return self.weight(top) / self.divisor
-
-    def negative_scale(self, top: Any) -> float:
-        """Return the factor of the second bottom's gradient."""
-        return -1 * self.weight(top) / self.divisor
+        top[0].data[...] = losses.share(self.loss[0], self.normalizer * losses.HALVES)
 
     def expect_gradients(self, propagate_down: Any) -> None:
         """Return: both bottoms may have gradients."""

@@ -15,7 +15,6 @@ from clgraft.core.nn.builder import Build, Tensor
 AXES = 4  # a bottom has batch, channels, height and width
 MAX, AVE, STOCHASTIC = range(3)
 FLOOR = 1
-LONGEST = 31  # levels of a pyramid that are counted
 
 
 class _Pooled(BuiltLayer):
@@ -90,9 +89,10 @@ class OclPooling(_Pooled):
     def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
         (x,) = bottoms
         kernel = x.shape[2:] if self.whole else self.kernel
-        problem = pooling.pool_problem(x, self.operator, kernel, self.stride, self.pad, (), self.rounding)
-        (y,) = build.add(problem, x)
-        return (y,) if self.top_count == 1 else (y, pooling.places(build, problem, x, y))
+        given = {"stride": self.stride, "pad": self.pad, "rounding": self.rounding}
+        if self.top_count > 1:
+            return pooling.pool_with_places(build, x, kernel, **given)
+        return (pooling.pool(build, x, self.operator, kernel, **given),)
 
 
 class OclSPP(_Pooled):
@@ -108,7 +108,7 @@ class OclSPP(_Pooled):
     def prepare(self, shapes: list) -> list:
         shape = shapes[0]
         self.expect_images(shape)
-        most = 2 ** (min(self.parameters.spp_param.pyramid_height, LONGEST) - 1)
+        most = pooling.most_windows(self.parameters.spp_param.pyramid_height)
         self.expect(min(shape) >= 1 and most <= min(shape[2:]), f"{most} windows of {shape[2:]}", "at most the pixels")
         return super().prepare(shapes)
 

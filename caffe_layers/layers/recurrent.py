@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from clgraft.caffe_layers.layers.built import BuiltLayer
-from clgraft.core.nn import activations, products, recurrent
+from clgraft.core.nn import recurrent
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
 
@@ -31,6 +31,7 @@ class _Recurrent(BuiltLayer):
     tops: ClassVar[tuple] = (1, 3)
     cell: ClassVar[str]
     gates: ClassVar[int] = 1
+    order: ClassVar[str] = recurrent.GATES
     states: ClassVar[int] = 1
 
     def configure(self, shapes: list) -> None:
@@ -67,25 +68,13 @@ class _Recurrent(BuiltLayer):
 
     def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
         x, goes_on, *more = bottoms
-        (steps, streams), rest = x.shape[:2], [*blobs]
-        w, b, rows = self.ordered(build, rest.pop(0)), self.ordered(build, rest.pop(0)), self.gates * self.size
-        fed = None
-        if self.static:
-            static = more.pop(0)
-            flat = build.reshape(static, (streams, static.size // max(1, streams)))
-            fed = products.dense(build, flat, self.ordered(build, rest.pop(0)))
-        weights = recurrent.Weights(w, self.ordered(build, rest.pop(0)), b, build.filled((rows,), 0.0))
-        first = [build.reshape(one, (streams, self.size)) for one in more]
-        first = first or [build.filled((streams, self.size), 0.0)] * self.states
-        x = build.reshape(x, (steps, streams, w.shape[1]))
-        y, *last = recurrent.continued(build, self.cell, x, weights, goes_on, *first, fed=fed)
-        shape = (1, streams, self.size)  # of the last states, which have no gradient in Caffe
+        static = more.pop(0) if self.static else None
+        own, rest = blobs[: 3 + self.static], blobs[3 + self.static :]
+        given = {"static": static, "gates": self.order}
+        y, *last = recurrent.continued(build, self.cell, x, own, goes_on, more, **given)
+        shape = (1, x.shape[1], self.size)  # of the last states, which have no gradient in Caffe
         tops = [build.without_gradient(moves.copied(build, one, shape)) for one in last[: self.top_count - 1]]
         return (self.shown(build, y, rest), *tops)
-
-    def ordered(self, build: Build, blob: Tensor) -> Tensor:
-        """Return a blob with the gates in the order of the cell."""
-        return blob
 
     def shown(self, build: Build, y: Tensor, blobs: list) -> Tensor:
         """Return the first top from the states of all steps."""
@@ -102,10 +91,7 @@ class OclLSTM(_Recurrent):
     cell: ClassVar[str] = "lstm"
     gates: ClassVar[int] = 4
     states: ClassVar[int] = 2
-
-    def ordered(self, build: Build, blob: Tensor) -> Tensor:
-        i, f, o, g = moves.split(build, blob, 0, [self.size] * 4)
-        return moves.joined(build, [i, f, g, o], 0)
+    order: ClassVar[str] = "ifog"
 
 
 class OclRNN(_Recurrent):
@@ -119,8 +105,7 @@ class OclRNN(_Recurrent):
         return [((self.size, self.size), given.weight_filler), ((self.size,), given.bias_filler)]
 
     def shown(self, build: Build, y: Tensor, blobs: list) -> Tensor:
-        rows = build.reshape(y, (y.size // self.size, self.size))
-        return build.reshape(activations.activated(build, products.dense(build, rows, *blobs), "tanh"), y.shape)
+        return recurrent.read_out(build, y, *blobs)
 
 
 class OclLSTMUnit(BuiltLayer):
@@ -144,6 +129,4 @@ class OclLSTMUnit(BuiltLayer):
 
     def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
         memory, gates, goes_on = bottoms
-        i, f, o, g = moves.split(build, gates, 2, [memory.shape[2]] * 4)
-        kept = build.reshape(goes_on, (*memory.shape[:2], 1))
-        return recurrent.lstm_step(build, (i, f, g, o), memory, kept)
+        return recurrent.lstm_unit(build, memory, gates, goes_on, OclLSTM.order)

@@ -38,7 +38,7 @@ class OclFlatten(_OclView):
         begin = self.canonical_axis(given.axis, len(shape))
         end = self.canonical_axis(given.end_axis, len(shape), "end_axis")
         self.expect(begin <= end, f"end_axis {given.end_axis}", f"none in front of axis {given.axis}")
-        return (*shape[:begin], math.prod(shape[begin : end + 1]), *shape[end + 1 :])
+        return moves.flattened(shape, begin, end)
 
 
 class OclReshape(_OclView):
@@ -63,6 +63,6 @@ class OclReshape(_OclView):
             known = math.prod(size for size in sizes if size != -1)
             good = known > 0 and replaced % known == 0
             self.expect(good, f"shape {dims} for {replaced} elements", "sizes whose product divides them")
-            sizes[sizes.index(-1)] = replaced // known
+            sizes = list(moves.filled_up(sizes, replaced))
         self.expect(math.prod(sizes) == replaced, f"shape {dims}", f"{replaced} elements, as the bottom has there")
         return (*shape[:begin], *sizes, *shape[end:])

@@ -56,7 +56,7 @@ class ClassLoss(Loss):
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         by_count = self.counts_labels()
         number = 1.0 if by_count else self.normalize(self.outer * self.inner)
-        total, counts, y = self._summed(build, bottoms, weight / number, by_count)
+        total, counts, y = self._summed(build, bottoms, losses.share(weight, number), by_count)
         loss = losses.divided(build, total, counts) if by_count else losses.shared(build, total, number)
         return (loss, y)[: self.top_count]
 

@@ -152,6 +152,18 @@ def prelu(build: Build, x: Tensor, slope: Tensor, axis: int = 1) -> Tensor:
     return build.reshape(y, x.shape)
 
 
+def slopes_from_front(slope: Sequence[int], x: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the shape of slopes as it broadcasts to that of x with its axes among the first two; None if it does not.
+
+    So has MXNet them: a vector is one number for each channel, whatever axes follow.
+    """
+    left, found = list(slope), []
+    for axis in reversed(range(len(x))):
+        fits = axis <= 1 and left and left[-1] in (1, x[axis])
+        found.append(left.pop() if fits else 1)
+    return None if left else tuple(reversed(found))
+
+
 def prelu_along(build: Build, x: Tensor, slope: Tensor, axis: int, way: str) -> Tensor:
     """Return a rectifier with a learned slope for each place of an axis, or one for all.
 

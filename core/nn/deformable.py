@@ -11,6 +11,7 @@ import numpy as np
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn import shapes
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.convolution import weight_shape
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.sampling import GridSampleProblem
 
@@ -28,6 +29,22 @@ class Window(NamedTuple):
         """Return the size of the result for images of a size."""
         axes = zip(size, self.kernel, self.stride, self.dilate, self.pad, self.pad_end or self.pad)
         return tuple((i + p + q - (k - 1) * d - 1) // s + 1 for i, k, s, d, p, q in axes)
+
+
+class Shapes(NamedTuple):
+    """The shapes of what `convolution` reads and returns for images of a shape."""
+
+    offset: tuple[int, ...]
+    mask: tuple[int, ...]
+    weight: tuple[int, ...]
+    result: tuple[int, ...]
+
+
+def shapes_of(x: Sequence[int], outputs: int, window: Window, *, groups: int = 1, parts: int = 1) -> Shapes:
+    """Return the shapes of a convolution with so many outputs."""
+    out, taps = window.out_size(x[2:]), parts * math.prod(window.kernel)
+    weight = weight_shape(x, outputs, window.kernel, groups=groups)
+    return Shapes((x[0], 2 * taps, *out), (x[0], taps, *out), weight, (x[0], outputs, *out))
 
 
 def convolution(

@@ -189,8 +189,10 @@ def regions(
     ----------
     rois : Tensor
         (regions, 5): the number of the image, left, top, right, bottom.
+    samples : int
+        In each direction of a pixel; as many as it has pixels of x if there are none, or less.
     """
-    return _pooled(build, x, rois, "average", size, scale, samples, half_pixel)
+    return _pooled(build, x, rois, "average", size, scale, max(samples, 0), half_pixel)
 
 
 def pooled_regions(build: Build, x: Tensor, rois: Tensor, size: tuple[int, int], *, scale: float) -> Tensor:
@@ -247,6 +249,11 @@ def regions_at(
     return build.add(problem, x, corners, image, scalars={"scale": scale})[0]
 
 
+def most_chosen(most: int, scores: Tensor) -> int:
+    """Return how many boxes of a class of an image can stay if at most so many are wanted."""
+    return min(max(most, 0), scores.shape[2])
+
+
 def chosen(
     build: Build, boxes: Tensor, scores: Tensor, *, most: int, overlap: float, least: float, centers: bool
 ) -> tuple[Tensor, Tensor]:
@@ -257,7 +264,7 @@ def chosen(
     boxes, scores : Tensor
         (images, boxes, 4) and (images, classes, boxes).
     most : int
-        How many boxes of a class of an image stay at most.
+        How many boxes of a class of an image stay at most, as `most_chosen` returns it.
     overlap : float
         The largest allowed intersection over union.
     least : float

@@ -16,7 +16,7 @@ value ``y`` and of the scalars. How a gradient takes dy is a convention of its o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from clgraft.core.errors import ProblemError, hint
@@ -323,6 +323,32 @@ def exact_power(exponent: float, rsqrt: bool = True) -> Function | None:
     """Return the function ``x^exponent`` as products and roots, or None; without `rsqrt`, -0.5 is none of them."""
     name = _EXACT.get(exponent)
     return None if name is None or (name == "rsqrt" and not rsqrt) else find(name)
+
+
+def exact_power_name(exponent: float) -> str:
+    """Return the name of the function that `exact_power` returns; empty where that is None."""
+    return _EXACT.get(exponent, "")
+
+
+# an operation with a number -> factor and shift of ``factor x + shift``
+_WITH_NUMBER: dict[str, Callable[[float], tuple[float, float]]] = {
+    "add": lambda number: (1.0, number),
+    "subtract": lambda number: (1.0, -number),
+    "subtract_from": lambda number: (-1.0, number),
+    "multiply": lambda number: (number, 0.0),
+    "divide": lambda number: (1 / number, 0.0),
+}
+
+
+def with_number(operation: str, number: float) -> Function:
+    """Return what ``add subtract multiply divide`` make of x and a number; ``subtract_from`` is number - x."""
+    factor, shift = _WITH_NUMBER[operation](number)
+    return find("linear").given(factor=factor, shift=shift)
+
+
+def smooth_l1(sigma: float) -> Function:
+    """Return ``0.5 (sigma x)^2`` near 0 and ``|x| - 0.5 / sigma^2`` elsewhere (Girshick 2015)."""
+    return find("smooth_l1").given(s2=sigma**2)
 
 
 def scaled_power(exponent: float, scale: float, shift: float) -> Function:

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.expressions import evaluated
@@ -474,12 +476,15 @@ def gated_sum(build: Build, gates: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def compared(build: Build, x: Tensor, comparison: str, other: float | Tensor) -> Tensor:
-    """Return 1 where a comparison (a function of `BINARY`, or ``not_equal``) with a number or values holds, else 0."""
+    """Return 1 where a comparison (a function of `BINARY`, or ``not_equal``) with a number or values holds, else 0.
+
+    A number is rounded to the type of x first.
+    """
     first = build.here
     sign = "a != b" if comparison == "not_equal" else find_binary(comparison).value
     values = [x, build.cast(other, x.dtype)] if isinstance(other, Tensor) else [x]
     text = f"{renamed(sign, {'a': 'x0', 'b': 'x1' if len(values) == 2 else 'level'})} ? 1 : 0"
-    scalars = {} if isinstance(other, Tensor) else {"level": other}
+    scalars = {} if isinstance(other, Tensor) else {"level": float(np.dtype(x.dtype).type(other))}
     (y,) = build.pointwise(assigned("y0", text), values, scalars)
     build.state_gradient(first, tuple(values), (y,), lambda build, dys, wanted: (None,) * len(values))
     return y

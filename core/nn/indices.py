@@ -109,6 +109,12 @@ def window_places(size: Sizes, kernel: Sizes, *, stride: Sizes, dilate: Sizes, p
     return np.where(inside, place, NOWHERE)
 
 
+def images_of_columns(shape: Sizes, size: Sizes, kernel: Sizes) -> tuple[tuple[int, int, int], tuple[int, ...]]:
+    """Return how columns (n, c * taps, windows) become images of a size: the sizes for `scattered`, and the shape."""
+    channels = shape[1] // math.prod(kernel)
+    return (shape[0] * channels, math.prod(size), 1), (shape[0], channels, *size)
+
+
 def gathered(
     build: Build, x: Tensor, index: Tensor, axis: int, shape: Sizes, *, count: int, sharing: str = "shared"
 ) -> Tensor:

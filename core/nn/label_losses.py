@@ -119,7 +119,7 @@ def summed_contrast(
     *,
     margin: float,
     squares: bool,
-    scales: tuple[float | str, float | str],
+    scale: float | str,
 ) -> Tensor:
     """Return half the sum over rows: of squared distances of those that are alike, of max(0, margin - d)^2 of others.
 
@@ -134,8 +134,8 @@ def summed_contrast(
     margin : float
     squares : bool
         max(0, margin - d^2) of the others.
-    scales : pair
-        As `scale`, of a and of b; that of b has the other sign.
+    scale : float or str
+        The stated gradient is that of the loss times this number, whatever comes in.
     """
     first, rows = build.here, a.shape[0]
     given = [build.reshape(one, (rows, a.size // max(1, rows))) for one in (a, b)]
@@ -149,13 +149,12 @@ def summed_contrast(
         slope = "-1" if squares else f"-left / (sqrt(x0) + {DISTANCE_OFFSET!r})"
         text = f"real left = {left}; y0 = trunc(x1) != 0 ? 1 : left > 0 ? {slope} : 0;"
         (factor,) = build.pointwise(text, [far, each], number)
+        texts = "y0 = (x0 - x1) * x2 * scale;", "y0 = -((x0 - x1) * x2 * scale);", ""
         return tuple(
-            with_loss_scale(
-                build, build.pointwise("y0 = (x0 - x1) * x2 * scale;", [*given, factor], {"scale": scale})[0]
-            )
-            if asked
+            with_loss_scale(build, build.pointwise(text, [*given, factor], {"scale": scale})[0])
+            if text and asked
             else None
-            for scale, asked in zip((*scales, 0.0), (*wanted[:2], False))
+            for text, asked in zip(texts, wanted)
         )
 
     build.state_gradient(first, (a, b, alike), (loss,), backward)

@@ -12,6 +12,9 @@ from clgraft.core.nn.softmax import softmax
 from clgraft.core.operators.crossentropy import CrossEntropyProblem
 from clgraft.core.operators.pointwise import Reduction
 
+# the gradients of x0 and x1 in half of (x0 - x1)^2
+OPPOSITE = ("y0 = (x0 - x1) * scale;", "y0 = -((x0 - x1) * scale);")
+HALVES = 2.0  # what the sum of `squared_distance` is divided by
 # the output of x0, and the gradient at the output x0 and the label x1
 REGRESSIONS = {
     "linear": ("x0", "x0 - x1"),
@@ -65,6 +68,24 @@ def mean_cross_entropy(
     return build.without_gradient(divided(build, total, counts))
 
 
+def normalizer(kind: str, outer: int, inner: int = 1, valid: int = 1) -> float:
+    """Return what the sum of a loss is divided by: how many ``places``, ``valid`` ones, ``examples``, or ``none``: 1.
+
+    Parameters
+    ----------
+    outer, inner : int
+        How many examples there are, and places in each.
+    valid : int
+        How many places count.
+    """
+    return float(max(1, {"places": outer * inner, "valid": valid, "examples": outer, "none": 1}[kind]))
+
+
+def share(value: float, number: float) -> float:
+    """Return the mean of a sum of so many terms on the host, or what weight each has; see `shared` for graphs."""
+    return value / number
+
+
 def divided(build: Build, total: Tensor, counts: Tensor) -> Tensor:
     """Return a sum divided by the first of two counts, or by 1 if that is 0."""
     counted = build.cast(counts, total.dtype)
@@ -107,6 +128,7 @@ def softmax_with_labels(
     sizes: Sequence[int],
     *,
     scale: float,
+    normalization: str = "none",
     smooth: float = 0.0,
     ignored: float | None = None,
     counted: float | None = None,
@@ -123,6 +145,8 @@ def softmax_with_labels(
         Elements before, of and after the axis of the softmax.
     scale : float
         Of the gradient.
+    normalization : str
+        What the scale is divided by: 1 (``none``), the ``places`` of an example, or the number of ``labels``.
     smooth : float
         Share of the target that is spread over the other classes.
     ignored : float, optional
@@ -136,6 +160,7 @@ def softmax_with_labels(
     """
     first = build.here
     y = softmax(build, x, shown or sizes)
+    share = scale / max(1, {"none": 1, "places": sizes[2], "labels": label.size}[normalization])
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         places = sizes[0] * sizes[2]
@@ -151,7 +176,7 @@ def softmax_with_labels(
         problem = CrossEntropyProblem(
             "backward", *sizes, ignored is not None, weighted, counted is not None, dtype=x.dtype
         )
-        scalars = {"scale": scale, "smooth": smooth, **({} if ignored is None else {"ignored": ignored})}
+        scalars = {"scale": share, "smooth": smooth, **({} if ignored is None else {"ignored": ignored})}
         dx = build.add(problem, *reads, scalars=scalars)[0]
         return (dx if weighted else with_loss_scale(build, dx), None)
 
@@ -260,26 +285,32 @@ def summed_sigmoid_cross_entropy(
     return loss, build.without_gradient(valid)
 
 
-def squared_distance(build: Build, a: Tensor, b: Tensor, *, scales: tuple[float | str, float | str]) -> Tensor:
-    """Return the sum of (a - b)^2; the stated gradients of a and b are (a - b) times two numbers, whatever comes in."""
+def squared_distance(build: Build, a: Tensor, b: Tensor, *, scale: float | str) -> Tensor:
+    """Return the sum of (a - b)^2; the stated gradient of a is (a - b) times a number, whatever comes in, b's is -a's.
+
+    That is the gradient of half the sum, which is the loss: see `HALVES`.
+    """
     first, flat = build.here, (a.size,)
     given = [build.reshape(a, flat), build.reshape(b, flat)]
     fold = Reduction("sum", shape=(1,))
     (loss,) = build.pointwise("y0 = (x0 - x1) * (x0 - x1);", given, reduce=(fold,))
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        text = "y0 = (x0 - x1) * scale;"
         return tuple(
             with_loss_scale(build, build.pointwise(text, given, {"scale": scale})[0]) if asked else None
-            for scale, asked in zip(scales, wanted)
+            for text, asked in zip(OPPOSITE, wanted)
         )
 
     build.state_gradient(first, (a, b), (loss,), backward)
     return loss
 
 
-def regression(build: Build, x: Tensor, label: Tensor, loss: str, *, scale: float) -> Tensor:
-    """Return the output of one of `REGRESSIONS`, whose gradient is stated: ``scale`` times that of the loss."""
+def regression(build: Build, x: Tensor, label: Tensor, loss: str, *, scale: float, by_elements: bool = False) -> Tensor:
+    """Return the output of one of `REGRESSIONS`, whose gradient is stated: ``scale`` times that of the loss.
+
+    With `by_elements` the scale is divided by the number of the label's elements in an example.
+    """
+    scale = scale / max(1, math.prod(label.shape[1:])) if by_elements else scale
     first, flat = build.here, (math.prod(x.shape),)
     forward, slope = REGRESSIONS[loss]
     (y,) = build.pointwise(f"y0 = {forward};", [build.reshape(x, flat)])

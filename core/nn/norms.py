@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
+
+import numpy as np
 
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.reductions import kept_shape
@@ -173,6 +175,54 @@ def unbiased(count: int, single: float = math.nan) -> float:
     return count / (count - 1) if count > 1 else single
 
 
+class Shares(TypedDict):
+    """What moving statistics keep, and what is added of a mean and of a biased variance."""
+
+    keep: float
+    add: tuple[float, float]
+
+
+def shares(
+    *,
+    keep: float | None = None,
+    add: float | None = None,
+    count: int | None = None,
+    single: float = math.nan,
+    in_single: bool = False,
+) -> Shares:
+    """Return the shares of moving statistics.
+
+    Parameters
+    ----------
+    keep, add : float, optional
+        The share that stays, and that of a new value; one that is not given is what the other one leaves of 1.
+    count : int, optional
+        Of values, where the variance that is added is the unbiased one; `single` is its factor for a single value.
+    in_single : bool
+        Whether shares are numbers of single precision, as MXNet has them, whatever the type of the data.
+    """
+    if keep is None:
+        assert add is not None
+        keep = 1 - add
+    elif in_single:
+        single_keep = np.float32(keep)
+        keep, add = float(single_keep), float(np.float32(1) - single_keep)
+    elif add is None:
+        add = 1 - keep
+    assert add is not None
+    return {"keep": keep, "add": (add, add if count is None else add * unbiased(count, single))}
+
+
+def values_of_channel(shape: Sequence[int]) -> int:
+    """Return how many values (n, c, ...), or (n), has of each channel."""
+    return shape[0] * math.prod(shape[2:])
+
+
+def share_of_count(count: float) -> float:
+    """Return the factor that makes an average of a moving sum of so many values, 0 for none."""
+    return 0 if count == 0 else 1 / count
+
+
 def moved_average(build: Build, moving: Tensor, value: Tensor, *, keep: float, add: float) -> Tensor:
     """Return ``keep`` of a moving average and ``add`` of a new value."""
     return build.pointwise("y0 = keep * x0 + share * x1;", [moving, value], {"keep": keep, "share": add})[0]
@@ -206,6 +256,11 @@ def variance_of(build: Build, inverse: Tensor, *, eps: float) -> Tensor:
 
 
 # by moments over some axes
+
+
+def in_rows(shape: Sequence[int], groups: int) -> tuple[int, int, int]:
+    """Return (n, c, ...) as a group norm with one scale for each group sees it: examples, groups, their elements."""
+    return shape[0], groups, math.prod(shape[1:]) // groups
 
 
 def in_groups(shape: Sequence[int], groups: int) -> tuple[int, int, int, int]:

@@ -21,7 +21,9 @@ from clgraft.core.problem.layout import FIRST, LAST
 Sizes = Sequence[int]
 ROOTS = {"lp1": "x0", "lp2": "sqrt(x0)", "lp3": "cbrt(x0)"}
 POWERS = {"lp2": "{0} * {0}", "lp3": "{0} * {0} * {0}"}
+LONGEST = 31  # levels of a pyramid that are counted
 AT_ONCE = 8  # elements of a window with holes that one problem reads
+CEIL_WITHIN = "ceil_within"  # rounds up, and counts windows that start within the image or in front of it alone
 EXACT = 2**24  # whole numbers up to it are float32
 
 
@@ -32,12 +34,15 @@ def pool(
     kernel: Sizes = (),
     *,
     stride: Sizes = (),
+    dilate: Sizes = (),
     pad: Sizes = (),
     pad_end: Sizes = (),
     rounding: str = "floor",
     count_padding: bool = True,
     keep_nan: bool = False,
     channels_last: bool = False,
+    absolute: bool = False,
+    divisor: float | None = None,
 ) -> Tensor:
     """Return the maxima, averages, sums or norms of windows.
 
@@ -45,16 +50,88 @@ def pool(
     ----------
     x : Tensor
         (n, c, ...), or (n, ..., c) with `channels_last`, of one to three spatial axes.
-    operator, rounding, count_padding, keep_nan
+    operator, count_padding, keep_nan
         As of `PoolProblem`: PyTorch keeps NaN; in MXNet, Caffe and ONNX it is never a maximum.
     kernel : sequence of int, optional
         By default all of the image, with which stride and padding do not matter.
     stride, pad, pad_end : sequence of int, optional
         1, 0 and `pad` by default.
+    dilate : sequence of int, optional
+        Distances between the elements of a window, see `pool_with_holes`.
+    rounding : str
+        As of `PoolProblem`, or `CEIL_WITHIN`.
+    absolute : bool
+        Whether norms are those of magnitudes.
+    divisor : float, optional
+        What the sums of averages are divided by, in place of the number of elements.
     """
+    if absolute and operator.startswith("lp") and operator != "lp2":
+        x = build.pointwise("y0 = fabs(x0);", [x])[0]
+    if set(dilate) - {1}:
+        sizes = {"stride": stride, "dilate": dilate, "pad": pad, "pad_end": pad_end}
+        ceil = rounding == CEIL_WITHIN
+        return pool_with_holes(build, x, operator, kernel, **sizes, ceil=ceil, count_padding=count_padding)
+    x, pad_end, rounding = _within(build, x, kernel, stride, pad, pad_end, rounding)
     given = kernel, stride, pad, pad_end, rounding, count_padding
-    problem = pool_problem(x, operator, *given, keep_nan=keep_nan, channels_last=channels_last)
-    return build.add(problem, x)[0]
+    problem = pool_problem(x, _summing(operator, divisor), *given, keep_nan=keep_nan, channels_last=channels_last)
+    return _divided(build, build.add(problem, x)[0], divisor)
+
+
+def pool_with_places(
+    build: Build,
+    x: Tensor,
+    kernel: Sizes = (),
+    *,
+    stride: Sizes = (),
+    pad: Sizes = (),
+    pad_end: Sizes = (),
+    rounding: str = "floor",
+) -> tuple[Tensor, Tensor]:
+    """Return maxima (see `pool`), and where in its plane each stands, as a number; -1 where a window holds nothing.
+
+    The numbers of types of 16 bits are float32, since float16 counts to 2048 and bfloat16 to 256.
+    """
+    x, pad_end, rounding = _within(build, x, kernel, stride, pad, pad_end, rounding)
+    problem = pool_problem(x, "max", kernel, stride, pad, pad_end, rounding)
+    (y,) = build.add(problem, x)
+    return y, _places(build, problem, x, y)
+
+
+def pool_gradient(
+    build: Build,
+    dy: Tensor,
+    shape: Sizes,
+    operator: str,
+    kernel: Sizes = (),
+    *,
+    known: Sequence[Tensor] = (),
+    stride: Sizes = (),
+    pad: Sizes = (),
+    pad_end: Sizes = (),
+    rounding: str = "floor",
+    count_padding: bool = True,
+    keep_nan: bool = False,
+    divisor: float | None = None,
+) -> Tensor:
+    """Return the gradient of `pool` for images of a shape; `known` are x and y, which gradients of maxima read."""
+    x = Tensor("", tuple(shape), dy.dtype)
+    given = kernel, stride, pad, pad_end, rounding, count_padding
+    problem = pool_problem(x, _summing(operator, divisor), *given, keep_nan=keep_nan).with_direction("backward")
+    return build.add(problem, *known, _divided(build, dy, divisor))[0]
+
+
+def gradient_reads_values(operator: str) -> bool:
+    """Return whether the gradient of a pooling reads the image and the result."""
+    return operator in PoolProblem.GRADIENT_READS_VALUES
+
+
+def _summing(operator: str, divisor: float | None) -> str:
+    return "sum" if operator == "average" and divisor is not None else operator
+
+
+def _divided(build: Build, x: Tensor, divisor: float | None) -> Tensor:
+    """Return a value divided by a number, if there is one."""
+    return x if divisor is None else build.pointwise("y0 = x0 / divisor;", [x], {"divisor": divisor})[0]
 
 
 def pool_problem(
@@ -90,11 +167,7 @@ def pool_problem(
     )
 
 
-def places(build: Build, problem: PoolProblem, x: Tensor, y: Tensor) -> Tensor:
-    """Return where in its plane each maximum stands, as a number; -1 where a window holds nothing.
-
-    The numbers of types of 16 bits are float32, since float16 counts to 2048 and bfloat16 to 256.
-    """
+def _places(build: Build, problem: PoolProblem, x: Tensor, y: Tensor) -> Tensor:
     if x.dtype in SMALL:
         problem = replace(problem, dtype="float32")
         x, y = build.cast(x, "float32"), build.cast(y, "float32")
@@ -107,7 +180,7 @@ def places_in_tensor(build: Build, found: Tensor, size: Sizes, dtype: str, *, co
     Parameters
     ----------
     found : Tensor
-        As `places` returns them.
+        As `pool_with_places` returns them.
     size : sequence of int
         Of a plane.
     dtype : str
@@ -132,8 +205,8 @@ def unpooled(build: Build, x: Tensor, found: Tensor, size: Sizes) -> Tensor:
     x : Tensor
         (n, c, ...).
     found : Tensor
-        As `places` returns them, of the shape of x: a negative one, or one beyond the plane, is none. Of equal places
-        the last element counts in the result, and all of them get its gradient.
+        As `pool_with_places` returns them, of the shape of x: a negative one, or one beyond the plane, is none. Of
+        equal places the last element counts in the result, and all of them get its gradient.
     size : sequence of int
         Of a plane of the result.
     """
@@ -154,6 +227,11 @@ def unpooled(build: Build, x: Tensor, found: Tensor, size: Sizes) -> Tensor:
 
     build.state_gradient(first, (x, found), (y,), gradient)
     return build.reshape(y, (*x.shape[:2], *size))
+
+
+def most_windows(levels: int) -> int:
+    """Return the windows of an axis in the last level of `pyramid`."""
+    return 2 ** (min(levels, LONGEST) - 1)
 
 
 def pyramid(build: Build, x: Tensor, operator: str, levels: int) -> Tensor:
@@ -182,16 +260,6 @@ def whole(build: Build, x: Tensor, operator: str, p: float = 2) -> Tensor:
         return build.pointwise("y0 = sqrt(x0);", [total])[0]
     (total,) = build.pointwise(f"y0 = pow(fabs(x0), {p});", [x], reduce=fold)
     return build.pointwise(f"y0 = pow(x0, {1 / p!r});", [total])[0]
-
-
-def magnitudes(build: Build, x: Tensor) -> Tensor:
-    """Return absolute values, which norms of windows may be taken of."""
-    return build.pointwise("y0 = fabs(x0);", [x])[0]
-
-
-def divided(build: Build, x: Tensor, divisor: float | None) -> Tensor:
-    """Return a value divided by a number, if there is one."""
-    return x if divisor is None else build.pointwise("y0 = x0 / divisor;", [x], {"divisor": divisor})[0]
 
 
 def reaches(kernel: Sizes, dilate: Sizes) -> tuple[int, ...]:
@@ -242,19 +310,27 @@ def unpooled_size(size: Sizes, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end
     return tuple((i - 1) * s + k - p - q for i, k, s, p, q in zip(size, kernel, stride, pad, pad_end))
 
 
-def trimmed(
-    build: Build, x: Tensor, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes
-) -> tuple[Tensor, tuple[int, ...]]:
-    """Return x and its end padding, without what is read only by windows that start after the image.
+def ends_within(size: Sizes, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes) -> tuple[int, ...]:
+    """Return the padding at the end without what is read only by windows that start after the image.
 
-    With it, rounding up counts windows that start within the image or in front of it, and no others.
+    It is negative where elements of the image are left out, too.
     """
     ends = []
-    for i, k, s, p, q in zip(x.shape[2:], kernel, stride, pad, pad_end):
+    for i, k, s, p, q in zip(size, kernel, stride, pad, pad_end):
         count = ceil_div(i + p + q - k, s) + 1
         ends.append((count - 2) * s + k - i - p if (count - 1) * s >= i + p else q)
+    return tuple(ends)
+
+
+def _within(
+    build: Build, x: Tensor, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes, rounding: str
+) -> tuple[Tensor, Sizes, str]:
+    """Return x, the end padding and the rounding of a problem by which windows are counted as `rounding` says."""
+    if rounding != CEIL_WITHIN:
+        return x, pad_end, rounding
+    ends = ends_within(x.shape[2:], kernel, stride, pad, pad_end)
     x = padded(build, x, (0,) * x.ndim, (0, 0, *(min(q, 0) for q in ends)))
-    return x, tuple(max(q, 0) for q in ends)
+    return x, tuple(max(q, 0) for q in ends), "ceil"
 
 
 def pool_with_holes(
@@ -377,45 +453,6 @@ def adaptive_max_pool_gradient(build: Build, dy: Tensor, x: Tensor, y: Tensor) -
     return build.reshape(dx, x.shape)
 
 
-def adaptive_average_pool(build: Build, x: Tensor, sizes: Sizes) -> Tensor:
-    """Return the averages of windows that share an image out, which begin and end as those of `adaptive_max_pool`.
-
-    Parameters
-    ----------
-    x : Tensor
-        (n, c, ...) of one to three spatial axes.
-    sizes : sequence of int
-        Number of windows of each axis.
-
-    Raises
-    ------
-    ProblemError
-        As of `adaptive_max_pool`.
-    """
-    windows, problem, moved = _side_by_side(build, x, sizes)
-    if not moved:
-        return build.add(replace(problem, operator="average"), windows)[0]
-    for axis, (size, count, taps) in enumerate(zip(x.shape[2:], sizes, problem.kernel), 2):
-        along = (count * taps, *(1,) * (x.ndim - axis - 1))
-        weights = build.reshape(_weights(build, size, count, taps, x.dtype), along)
-        (windows,) = build.pointwise("y0 = x0 * x1;", [windows, weights])
-    return build.add(replace(problem, operator="sum"), windows)[0]
-
-
-def _weights(build: Build, size: int, count: int, taps: int, dtype: str) -> Tensor:
-    """Return what each element of the windows of an axis counts in its average; those that repeat another one, 0."""
-    if size % count == 0:
-        return build.filled((count * taps,), 1 / taps, dtype)
-    exact = "float64" if dtype == "float64" else "float32"
-    ones = build.filled((count * taps,), 1.0, exact)
-    (numbers,) = build.add(CumulativeProblem("sum", 1, count * taps, 1, exclusive=True, dtype=exact), ones)
-    length = f"real length = {size // count + 1} + x0_last - x0_first;"
-    (found,) = build.pointwise(
-        f"{_origin('x0', size, count, taps)} {length} y0 = x0_w_rest < length ? 1 / length : 0;", [numbers]
-    )
-    return build.cast(found, dtype)
-
-
 def _side_by_side(
     build: Build, x: Tensor, sizes: Sizes, keep_nan: bool = False
 ) -> tuple[Tensor, PoolProblem, list[tuple[GatherProblem, Tensor]]]:
@@ -450,7 +487,7 @@ def _read_places(build: Build, size: int, count: int, taps: int) -> Tensor:
 
 def _indices(build: Build, problem: PoolProblem, windows: Tensor, y: Tensor, size: Sizes) -> Tensor:
     """Return where in its plane of a size each maximum stands, from where it stands among the windows."""
-    found = places(build, problem, windows, y)
+    found = _places(build, problem, windows, y)
     if tuple(size) == problem.in_size:
         return found
     texts, rest, stride, total = [], "x0", 1, "0"

@@ -16,6 +16,7 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.detection import GONE, decoded
 from clgraft.core.operators.detection import OrderedSuppressionProblem
 
+ROW = 7  # numbers of a detection
 ALIKE = 1e-6  # ratios that are no further apart are the same
 
 
@@ -187,6 +188,50 @@ def detections(build: Build, boxes: Tensor, scores: Tensor, choice: Choice) -> T
     return y
 
 
+def detection_output(
+    build: Build,
+    location: Tensor,
+    confidence: Tensor,
+    priors: Tensor,
+    choice: Choice,
+    *,
+    classes: int,
+    shared: bool,
+    encoded: bool,
+    code: str,
+) -> Tensor:
+    """Return rows (1, 1, rows, 7) of detections from what the layers of a net say, see `detections`.
+
+    Parameters
+    ----------
+    location, confidence : Tensor
+        For each image the numbers of each box, of each class unless they are `shared`, and the scores of its classes.
+    priors : Tensor
+        (1, 2, numbers): prior boxes, and their variances.
+    encoded : bool
+        Whether locations have been multiplied by the variances.
+    code : str
+        As of `boxes_of_priors`.
+    """
+    batch, boxes, apart = location.shape[0], priors.size // 8, 1 if shared else classes
+    location = build.reshape(location, (batch, boxes, apart, 4))
+    if apart > 1:
+        location = shapes.transposed(build, location, (0, 2, 1, 3))
+    location = build.reshape(location, (batch * apart, boxes, 4))
+    scores = build.reshape(confidence, (batch, boxes, classes))
+    both = build.reshape(priors, (2, boxes, 4))
+    middles, variances = (shapes.cut(build, both, (1, boxes, 4), (place, 0, 0)) for place in (0, 1))
+    corners = boxes_of_priors(build, location, middles, None if encoded else variances, code)
+    rows = detections(build, build.reshape(corners, (batch, apart, boxes, 4)), scores, choice)
+    return build.reshape(rows, (1, 1, rows.shape[0] * rows.shape[1], ROW))
+
+
+def sizes_of_output(priors: int, classes: int, *, shared: bool) -> tuple[int, int, int]:
+    """Return how many boxes so many numbers of prior boxes are, and how many locations and scores an image has then."""
+    boxes = priors // 8
+    return boxes, boxes * (1 if shared else classes) * 4, boxes * classes
+
+
 def is_row(build: Build, rows: Tensor) -> Tensor:
     """Return 1 for the rows of `detections` (rows, 7) that hold one, and 0 for others."""
     label = shapes.cut(build, rows, (rows.shape[0], 1), (0, 1))
@@ -196,7 +241,7 @@ def is_row(build: Build, rows: Tensor) -> Tensor:
 
 def no_rows(batch: int) -> np.ndarray:
     """Return what the SSD fork has where there are no detections: for each image a row that begins with its number."""
-    rows = np.full((batch, 7), GONE, np.float32)
+    rows = np.full((batch, ROW), GONE, np.float32)
     rows[:, 0] = np.arange(batch)
     return rows
 

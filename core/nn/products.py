@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,28 @@ SCALED = "alpha * x0"
 WITH_TERM = "x0 + x1"
 SCALED_WITH_TERM = "alpha * x0 + beta * x1"
 TERM_WITH_SCALED = "beta * x1 + alpha * x0"
+
+
+def scaled_sum(alpha: float, beta: float, *, term: bool = True, term_first: bool = False) -> str:
+    """Return what becomes of a product: ``alpha`` of it, and ``beta`` of a term; empty if it stays as it is.
+
+    Parameters
+    ----------
+    term : bool
+        Whether there is a term.
+    term_first : bool
+        Whether it stands in front, which decides how the sum is rounded.
+    """
+    if not term:
+        return "" if alpha == 1 else SCALED
+    if alpha == beta == 1:
+        return WITH_TERM
+    return TERM_WITH_SCALED if term_first else SCALED_WITH_TERM
+
+
+def is_bias(shape: Sequence[int], columns: int, alpha: float, beta: float) -> bool:
+    """Return whether a term of a shape that is added to a product is one number for each of its columns."""
+    return alpha == beta == 1 and math.prod(shape) == columns and tuple(shape[-1:]) == (columns,)
 
 
 class Matrix(NamedTuple):
@@ -46,6 +69,12 @@ def batch_product(
         a, transposed_a = transposed(build, a, (0, 2, 1)), False
     problem = MatMulProblem(math.prod(outer), rows, inner, columns, transposed_a, transposed_b, dtype=a.dtype)
     return build.reshape(build.add(problem, a, b)[0], (*outer, rows, columns))
+
+
+def weight_shape(x: Sequence[int], outputs: int, *, axis: int = 1, transposed: bool = False) -> tuple[int, int]:
+    """Return the shape of the weights of `dense` for values of a shape."""
+    inputs = math.prod(x[axis:])
+    return (inputs, outputs) if transposed else (outputs, inputs)
 
 
 def dense(

@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn import dropout, elementwise, products, shapes
+from clgraft.core.nn.activations import activated
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.element_functions import SIGMOID
 from clgraft.core.nn.expressions import evaluated, with_own_gradient
 from clgraft.core.nn.formulas import renamed
 from clgraft.core.operators.dense import DenseProblem
+
+GATES = "ifgo"  # of an LSTM: input, forget, new, output
 
 
 @dataclass(frozen=True)
@@ -345,22 +348,65 @@ def continued(
     build: Build,
     cell: str,
     x: Tensor,
-    weights: Weights,
+    parameters: Sequence[Tensor],
     keep: Tensor,
-    h: Tensor,
-    c: Tensor | None = None,
+    first: Sequence[Tensor] = (),
     *,
-    fed: Tensor | None = None,
+    static: Tensor | None = None,
+    gates: str = GATES,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the states of all steps (steps, batch, size), the last one, and what an LSTM remembers in the end.
 
     Parameters
     ----------
-    x, weights, h, c, keep, fed
+    x : Tensor
+        (steps, batch, ...).
+    parameters : sequence of Tensor
+        The weights of x and a bias, with `static` the weights of that, and the weights of the states.
+    keep : Tensor
         As of `one_way`.
+    first : sequence of Tensor
+        The first states, zeros by default.
+    static : Tensor, optional
+        (batch, ...): what all steps read.
+    gates : str
+        The order of an LSTM's gates in the parameters, by their first letters.
     """
-    states, last, remembered = one_way(build, cell, x, weights, h, c, keep=keep, fed=fed)
+    (steps, batch), rest = x.shape[:2], list(parameters)
+    w, b, fed = _in_order(build, rest.pop(0), gates), _in_order(build, rest.pop(0), gates), None
+    if static is not None:
+        flat = build.reshape(static, (batch, static.size // max(1, batch)))
+        fed = products.dense(build, flat, _in_order(build, rest.pop(0), gates))
+    size = rest[0].shape[1]
+    weights = Weights(w, _in_order(build, rest.pop(0), gates), b, build.filled(b.shape, 0.0))
+    begin = [build.reshape(one, (batch, size)) for one in first]
+    begin = begin or [build.filled((batch, size), 0.0)] * (1 + find_cell(cell).remembers)
+    h, *c = begin
+    x = build.reshape(x, (steps, batch, w.shape[1]))
+    states, last, remembered = one_way(build, cell, x, weights, h, c[0] if c else None, keep=keep, fed=fed)
     return _together(build, states, (len(states), *last.shape)), last, remembered
+
+
+def _in_order(build: Build, parameter: Tensor, gates: str) -> Tensor:
+    """Return a parameter of an LSTM whose gates have another order along the first axis."""
+    if gates == GATES:
+        return parameter
+    parts = shapes.split(build, parameter, 0, [parameter.shape[0] // len(gates)] * len(gates))
+    named = dict(zip(gates, parts))
+    return shapes.joined(build, [named[gate] for gate in GATES], 0)
+
+
+def read_out(build: Build, states: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Return what a net shows of its states (steps, batch, size): tanh(w states + b)."""
+    rows = build.reshape(states, (states.size // states.shape[-1], states.shape[-1]))
+    return build.reshape(activated(build, products.dense(build, rows, w, b), "tanh"), states.shape)
+
+
+def lstm_unit(build: Build, c: Tensor, gates: Tensor, keep: Tensor, order: str = GATES) -> tuple[Tensor, ...]:
+    """Return what `lstm_step` does of the sums of all gates (1, batch, gates times size), in an order of theirs."""
+    named = dict(zip(order, shapes.split(build, gates, 2, [c.shape[2]] * len(order))))
+    kept = build.reshape(keep, (*c.shape[:2], 1))
+    return lstm_step(build, [named[gate] for gate in GATES], c, kept)
 
 
 def lstm_step(build: Build, gates: Sequence[Tensor], c: Tensor, keep: Tensor) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.formulas import renamed
+from clgraft.core.nn.formulas import assigned, renamed
 from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.pointwise import Reduction
 
@@ -128,6 +128,15 @@ def folded(build: Build, x: Tensor, axes: Collection[int], operation: str) -> Te
 
     build.state_gradient(first, (x,), (y,), backward)
     return y
+
+
+def by_fold(build: Build, fold: Fold, values: Sequence[Tensor], axes: Collection[int]) -> Tensor:
+    """Return a fold of values of one shape over some axes, which stay as 1; a mean is a sum times a factor."""
+    shape = values[0].shape
+    factor = fold.factor(math.prod(shape[axis] for axis in axes))
+    reduce = (Reduction(fold.operation, shape=kept_shape(shape, axes)),) if axes else ()
+    given = ({}, "") if factor == 1.0 else ({"factor": factor}, "factor")
+    return build.pointwise(assigned("y0", fold.element), values, given[0], reduce, given[1])[0]
 
 
 def magnitudes(build: Build, x: Tensor) -> tuple[Tensor, Tensor]:

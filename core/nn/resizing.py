@@ -109,6 +109,16 @@ def scaled_in_single(size: int, scale: float, *, odd_apart: bool = False) -> int
     return int(np.float32(scale) * np.float32(size - odd)) + odd
 
 
+def most_taps(one: Resampling) -> float:
+    """Return how many elements a resampled one depends on at most."""
+    return 4 / min(one.scale, 1.0) + 4 if one.antialias else 4
+
+
+def stretched(sizes: Sequence[int], wanted: Sequence[int]) -> list[float]:
+    """Return the scale of each axis with which sizes become others."""
+    return [after / before for before, after in zip(sizes, wanted)]
+
+
 def scaled_alike(sizes: Sequence[int], wanted: Sequence[int], *, larger: bool) -> tuple[list[int], float]:
     """Return sizes times one scale, rounded, and the scale: with it they are not larger, or not smaller, than wanted.
 
@@ -117,7 +127,7 @@ def scaled_alike(sizes: Sequence[int], wanted: Sequence[int], *, larger: bool) -
     larger : bool
         Whether they are not smaller.
     """
-    scales = [after / before for before, after in zip(sizes, wanted)]
+    scales = stretched(sizes, wanted)
     scale = max(scales) if larger else min(scales)
     return [math.floor(scale * size + 0.5) for size in sizes], scale
 

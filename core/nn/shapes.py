@@ -58,6 +58,36 @@ def cut(build: Build, x: Tensor, shape: Sizes, begin: Sizes, step: Sizes = ()) -
     return build.add(SliceProblem("forward", x.shape, tuple(shape), tuple(begin), x.dtype, *more), x)[0]
 
 
+def section(size: int, begin: int | None, end: int | None, step: int | None = None) -> tuple[int, int]:
+    """Return the first place and the number of places of a slice of an axis, by Python's rules."""
+    places = range(*slice(begin, end, step).indices(size))
+    return places.start, len(places)
+
+
+def filled_up(sizes: Sizes, count: int) -> tuple[int, ...]:
+    """Return the sizes of an array of so many elements, of which -1 stands for what the others leave."""
+    known = math.prod(size for size in sizes if size != -1)
+    return tuple((count // known if known else 0) if size == -1 else size for size in sizes)
+
+
+def without_ones(shape: Sizes, axes: Collection[int]) -> tuple[int, ...]:
+    """Return a shape without axes of size 1, and with those of another size."""
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes or size != 1)
+
+
+def with_ones(shape: Sizes, places: Collection[int]) -> tuple[int, ...]:
+    """Return a shape with axes of size 1 at places of the result."""
+    if len(set(places)) < len(places):
+        raise ProblemError(f"[shape] got axes {tuple(places)}, expected each of them once")
+    sizes = iter(shape)
+    return tuple(1 if place in places else next(sizes) for place in range(len(shape) + len(places)))
+
+
+def flattened(shape: Sizes, first: int, last: int) -> tuple[int, ...]:
+    """Return a shape whose axes from one to another, which is the last of them, are a single one."""
+    return (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+
+
 def padded(build: Build, x: Tensor, begin: Sizes, end: Sizes, value: float = 0.0) -> Tensor:
     """Return a value with a constant around it; negative padding cuts elements off."""
     for sign in (-1, 1):
@@ -75,8 +105,11 @@ def in_constant(build: Build, x: Tensor, shape: Sizes, begin: Sizes, value: floa
     return build.add(problem, x, scalars={"value": float(value)})[0]
 
 
-def bordered(build: Build, x: Tensor, mode: str, begin: Sizes, end: Sizes) -> Tensor:
-    """Return a value with its ``edge`` or its mirror image (``reflect``) around it."""
+def bordered(build: Build, x: Tensor, mode: str, begin: Sizes, end: Sizes, value: float = 0.0) -> Tensor:
+    """Return a value with its ``edge``, its mirror image (``reflect``) or a number (``constant``) around it."""
+    if mode == "constant":
+        whole = tuple(b + size + e for b, size, e in zip(begin, x.shape, end))
+        return in_constant(build, x, whole, begin, value)
     return build.add(PadProblem("forward", mode, x.shape, tuple(begin), tuple(end), x.dtype), x)[0]
 
 

@@ -22,7 +22,15 @@ def around_all_from(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), math.prod(shape[axis:]), 1
 
 
-def softmax(build: Build, x: Tensor, sizes: Sequence[int], *, temperature: float = 1.0, log: bool = False) -> Tensor:
+def softmax(
+    build: Build,
+    x: Tensor,
+    sizes: Sequence[int],
+    *,
+    temperature: float = 1.0,
+    log: bool = False,
+    negated: bool = False,
+) -> Tensor:
     """Return exp(x / temperature) / sum(exp(x / temperature)), or its logarithm.
 
     Parameters
@@ -31,9 +39,10 @@ def softmax(build: Build, x: Tensor, sizes: Sequence[int], *, temperature: float
     sizes : sequence of int
         Elements before, of and after the axis of the sum, as `around` returns them.
     temperature : float
-        With a negative one it is a softmin.
-    log : bool
+    log, negated : bool
+        Whether it is the logarithm, and whether it is that of -x, a softmin.
     """
+    temperature = -temperature if negated else temperature
     problem = SoftmaxProblem("forward", *sizes, log, x.dtype)
     return build.reshape(build.add(problem, x, scalars={"scale": 1 / temperature})[0], x.shape)
 

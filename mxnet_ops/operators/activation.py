@@ -107,19 +107,10 @@ class Activation(Operator):
             raise self.error("data", f"of shape {data}", "at least 1 axis for prelu")
         channels = (data[self._channel_axis(data)],)
         gamma = shapes[1] or channels
-        if gamma != data and self._slopes(gamma, data) is None:
+        if gamma != data and activations.slopes_from_front(gamma, data) is None:
             expected = f"shape {channels}, (1,) or {data}, or one that broadcasts to {data[:2]}"
             raise self.error("gamma", f"of shape {gamma}", expected)
         return [data, gamma], [data], []
-
-    @staticmethod
-    def _slopes(gamma: Shape, data: Shape) -> Shape | None:
-        """Return gamma's shape as it broadcasts to data's: its axes are among the first two, as MXNet has them."""
-        left, found = list(gamma), []
-        for axis in reversed(range(len(data))):
-            fits = axis <= 1 and left and left[-1] in (1, data[axis])
-            found.append(left.pop() if fits else 1)
-        return None if left else tuple(reversed(found))
 
     @staticmethod
     def _channel_axis(data: Shape) -> int:
@@ -134,7 +125,7 @@ class Activation(Operator):
             return activations.random_slopes(build, data, more[0], (self.scalars[0], self.scalars[1]))
         if self.act_type == "prelu":
             axis, gamma = self._channel_axis(data.shape), more[0]
-            slopes = self._slopes(gamma.shape, data.shape)
+            slopes = activations.slopes_from_front(gamma.shape, data.shape)
             if slopes and gamma.shape not in ((1,), data.shape, (data.shape[axis],)):
                 gamma = build.reshape(gamma, slopes)
             return activations.prelu(build, data, gamma, axis)

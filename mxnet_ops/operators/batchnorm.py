@@ -121,11 +121,9 @@ class BatchNorm(Operator):
             activation_scalars=self.scalars,
         )
         if through:
-            # MXNet keeps momentum in single precision, whatever the dtype of the data
-            momentum = np.float32(self.momentum)
-            rest = float(np.float32(1) - momentum)
+            shares = norms.shares(keep=self.momentum, in_single=True)
             with build.after_backward(data, gamma, beta):
-                norms.update_averages(build, data, normed, moving, keep=float(momentum), add=(rest, rest), axis=axis)
+                norms.update_averages(build, data, normed, moving, **shares, axis=axis)
         if not self.output_mean_var:
             return (normed.y,)
         more = norms.mean_and_inverse(build, normed, eps=self.eps)

@@ -64,17 +64,16 @@ class Concat(Joining):
         axis = self._axis(first)
         if self.new_axis:
             self.agree(shapes, [first] * self.num_args)
-            return known, [(*first[:axis], self.num_args, *first[axis:])], []
+            return known, self.built(known), []
         for name, shape in zip(self.arguments, known):
             if len(shape) != len(first) or any(a != b for i, (a, b) in enumerate(zip(shape, first)) if i != axis):
                 raise self.error(name, f"of shape {shape}", f"the shape {first} but for axis {axis}")
-        return known, [(*first[:axis], sum(shape[axis] for shape in known), *first[axis + 1 :])], []
+        return known, self.built(known), []
 
     def build(self, build: Build, *parts: Tensor) -> Tensor:
         axis = self._axis(parts[0].shape)
         if self.new_axis:
-            wide = (*parts[0].shape[:axis], 1, *parts[0].shape[axis:])
-            parts = tuple(build.reshape(part, wide) for part in parts)
+            parts = tuple(build.reshape(part, moves.with_ones(part.shape, {axis})) for part in parts)
         return moves.joined(build, parts, axis)
 
 
@@ -114,12 +113,13 @@ class Split(Joining):
         axis = self.axis_of("axis", self.axis, len(data))
         if data[axis] % self.num_outputs:
             raise self.error("num_outputs", self.num_outputs, f"a divisor of {data[axis]}, the size of axis {axis}")
-        size = moves.parts_of(data[axis], count=self.num_outputs)[0]
-        if self.squeeze_axis and size != 1:
+        if self.squeeze_axis and data[axis] != self.num_outputs:
             raise self.error("squeeze_axis", True, f"an axis of size {self.num_outputs}, not {data[axis]}")
-        part = (*data[:axis], *(() if self.squeeze_axis else (size,)), *data[axis + 1 :])
-        return [data], [part or (1,)] * self.num_outputs, []
+        return [data], self.built([data]), []
 
     def build(self, build: Build, data: Tensor) -> tuple[Tensor, ...]:
         axis = self.axis_of("axis", self.axis, data.ndim)
-        return moves.split(build, data, axis, moves.parts_of(data.shape[axis], count=self.num_outputs))
+        parts = moves.split(build, data, axis, moves.parts_of(data.shape[axis], count=self.num_outputs))
+        if not self.squeeze_axis:
+            return parts
+        return tuple(build.reshape(part, moves.without_ones(part.shape, {axis}) or (1,)) for part in parts)

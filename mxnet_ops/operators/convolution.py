@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from clgraft import core
+from clgraft.core.nn import convolution
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
@@ -38,6 +38,7 @@ class Convolution(Operator):
     op_type: ClassVar[str] = "ocl_conv"
     vectors: ClassVar[frozenset[str]] = frozenset({"bias"})
     usually_no_bias: ClassVar[bool] = False
+    transposed: ClassVar[bool] = False
 
     kernel: Shape
     stride: Shape
@@ -96,31 +97,6 @@ class Convolution(Operator):
         """Whether the channels are the last axis."""
         return self.layout.endswith("C")
 
-    def _sizes(self, data: Shape) -> dict[str, Any]:
-        """Return what a problem takes from the shape of the data."""
-        if self.channels_last:
-            return {"batch": data[0], "in_channels": data[-1], "in_size": data[1:-1], "layout": "nhwc"}
-        return {"batch": data[0], "in_channels": data[1], "in_size": data[2:]}
-
-    def _problem(self, data: Shape, dtype: str = "float32") -> Any:
-        sizes = self._sizes(data)
-        try:
-            return core.ConvProblem(
-                direction="forward",
-                dtype=dtype,
-                **sizes,
-                out_channels=self.num_filter,
-                groups=self.num_group or sizes["in_channels"],
-                kernel=self.kernel,
-                stride=self.stride,
-                dilate=self.dilate,
-                pad_begin=self.pad,
-                pad_end=self.pad,
-                bias=not self.no_bias,
-            )
-        except core.ProblemError as error:
-            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
-
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data = shapes[0]
         if data is None:
@@ -128,13 +104,29 @@ class Convolution(Operator):
         ndim = len(self.kernel) + 2
         if len(data) != ndim:
             raise self.error("data", f"of shape {data}", f"{ndim} axes, {self.layout}, for kernel {self.kernel}")
-        found = {argument.name: argument.shape for argument in self._problem(data).arguments()}
-        needed = [found[name] for name in ("x", "w", "b") if name in found]
+        weight = convolution.weight_shape(
+            data,
+            self.num_filter,
+            self.kernel,
+            groups=self._groups(data),
+            channels_last=self.channels_last,
+            transposed=self.transposed,
+        )
+        needed = [data, weight, (self.num_filter,)][: len(self.arguments)]
+        outputs = self.built(needed)
         self.agree(shapes, needed)
-        return needed, [found["y"]], []
+        return needed, outputs, []
+
+    def _groups(self, data: Shape) -> int:
+        return self.num_group or data[-1 if self.channels_last else 1]
 
     def build(self, build: Build, data: Tensor, *parameters: Tensor) -> Tensor:
-        return build.add(self._problem(data.shape, data.dtype), data, *parameters)[0]
+        return convolution.convolution(build, data, *parameters, **self._attributes(data.shape))
+
+    def _attributes(self, data: Shape) -> dict[str, Any]:
+        """Return the arguments of the function that computes it."""
+        sizes = {"stride": self.stride, "pad": self.pad, "dilate": self.dilate}
+        return {**sizes, "groups": self._groups(data), "channels_last": self.channels_last}
 
 
 @register

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from clgraft import core
 from clgraft.core.nn import convolution
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.engine.registry import register
@@ -35,6 +35,7 @@ class Deconvolution(Convolution):
 
     op_type: ClassVar[str] = "ocl_deconv"
     usually_no_bias: ClassVar[bool] = True
+    transposed: ClassVar[bool] = True
 
     adj: Shape
     target_shape: Shape
@@ -51,30 +52,14 @@ class Deconvolution(Convolution):
             raise attributes.error("target_shape", target, "numbers from 1, or zeros alone")
         return more
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> core.DeconvProblem:
-        pad, adj, given = self.pad, self.adj, self._sizes(data)
-        if any(self.target_shape):
-            whole = convolution.whole_size(given["in_size"], self.kernel, self.stride, self.dilate)
-            if any(target > size for target, size in zip(self.target_shape, whole)):
-                raise self.error("target_shape", self.target_shape, f"at most {whole} for data of shape {data}")
-            pad, end = convolution.pads_to_size(whole, self.target_shape, larger_first=True)
-            adj = tuple(p - e for p, e in zip(pad, end))
-        elif any(a >= s for a, s in zip(adj, self.stride)):
-            raise self.error("adj", adj, f"less than stride {self.stride}")
-        try:
-            return core.DeconvProblem(
-                direction="forward",
-                dtype=dtype,
-                **given,
-                out_channels=self.num_filter,
-                groups=self.num_group,
-                kernel=self.kernel,
-                stride=self.stride,
-                dilate=self.dilate,
-                pad_begin=pad,
-                pad_end=pad,
-                adj=adj,
-                bias=not self.no_bias,
-            )
-        except core.ProblemError as error:
-            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+    def build(self, build: Build, data: Tensor, *parameters: Tensor) -> Tensor:
+        given = self._attributes(data.shape)
+        if not any(self.target_shape):
+            if any(a >= s for a, s in zip(self.adj, self.stride)):
+                raise self.error("adj", self.adj, f"less than stride {self.stride}")
+            return convolution.deconvolution(build, data, *parameters, extra=self.adj, **given)
+        pixels = data.shape[1:-1] if self.channels_last else data.shape[2:]
+        whole = convolution.whole_size(pixels, self.kernel, self.stride, self.dilate)
+        if any(target > size for target, size in zip(self.target_shape, whole)):
+            raise self.error("target_shape", self.target_shape, f"at most {whole} for data of shape {data.shape}")
+        return convolution.deconvolution(build, data, *parameters, **{**given, "pad": ()}, size=self.target_shape)

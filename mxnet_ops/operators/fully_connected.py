@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft import core
 from clgraft.core.nn import products
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
@@ -54,25 +52,20 @@ class FullyConnected(Operator):
             flatten=attributes.flag("flatten", True),
         )
 
-    def _problem(self, data: Shape) -> core.DenseProblem:
-        if not data:
-            raise self.error("data", f"of shape {data}", "at least one axis")
-        kept = data[:1] if self.flatten else data[:-1]
-        inputs = math.prod(data[len(kept) :])
-        try:
-            return core.DenseProblem("forward", math.prod(kept), inputs, self.num_hidden)
-        except core.ProblemError as error:
-            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
-
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data = shapes[0]
         if data is None:
             return None
-        problem = self._problem(data)
-        needed = [data, (self.num_hidden, problem.inputs), (self.num_hidden,)][: len(self.arguments)]
+        if not data:
+            raise self.error("data", f"of shape {data}", "at least one axis")
+        weight = products.weight_shape(data, self.num_hidden, axis=self._axis(data))
+        needed = [data, weight, (self.num_hidden,)][: len(self.arguments)]
+        outputs = self.built(needed)
         self.agree(shapes, needed)
-        kept = data[:1] if self.flatten else data[:-1]
-        return needed, [(*kept, self.num_hidden)], []
+        return needed, outputs, []
+
+    def _axis(self, data: Shape) -> int:
+        return 1 if self.flatten else len(data) - 1
 
     def build(self, build: Build, data: Tensor, *parameters: Tensor) -> Tensor:
-        return products.dense(build, data, *parameters, axis=1 if self.flatten else data.ndim - 1)
+        return products.dense(build, data, *parameters, axis=self._axis(data.shape))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable
 
-import numpy as np
-
 from clgraft.core.nn import elementwise, ordering, products
 from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
@@ -41,7 +39,7 @@ ROUNDED = {"floor": "floor", "ceil": "ceil", "rint": "rint", "round": "round", "
 
 def _compared_with_number(comparison: str) -> Row:
     def build(build: Build, x: Tensor, scalar: float, **_: Any) -> Tensor:
-        return elementwise.compared(build, x, comparison, float(np.dtype(x.dtype).type(scalar)))  # as MXNet has it
+        return elementwise.compared(build, x, comparison, scalar)
 
     return row("data", build, scalar=number(1.0), is_int=flag)
 

@@ -134,8 +134,8 @@ def _roi_align(
 ) -> Tensor:
     expect(x.ndim == 4, f"data of shape {x.shape}", "4 axes")
     expect(rois.ndim == 2 and rois.shape[1] == 5, f"rois of shape {rois.shape}", "(regions, 5)")
-    samples = max(sample_ratio, 0)
-    return detection.regions(build, x, rois, pooled_size, scale=spatial_scale, samples=samples, half_pixel=aligned)
+    given = {"scale": spatial_scale, "samples": sample_ratio, "half_pixel": aligned}
+    return detection.regions(build, x, rois, pooled_size, **given)
 
 
 def _roi_pooling(build: Build, x: Tensor, rois: Tensor, pooled_size: tuple[int, int], spatial_scale: float) -> Tensor:
@@ -161,17 +161,12 @@ def _deformable_shapes(masked: bool) -> Callable[..., Any]:
         if data is None:
             return None
         expect(len(data) == 4, f"data of shape {data}", "4 axes")
-        window = _window(given)
-        out, kernel = window.out_size(data[2:]), given["kernel"]
-        expect(min(out) > 0, f"data of shape {data}", f"images that hold kernels of {kernel}")
-        parts = given["num_deformable_group"] * math.prod(kernel)
-        inputs = [data, (data[0], 2 * parts, *out)]
-        if masked:
-            inputs.append((data[0], parts, *out))
-        inputs.append((given["num_filter"], data[1] // given["num_group"], *kernel))
-        if not given["no_bias"]:
-            inputs.append((given["num_filter"],))
-        return inputs, [(data[0], given["num_filter"], *out)]
+        sizes = {"groups": given["num_group"], "parts": given["num_deformable_group"]}
+        found = deformable.shapes_of(data, given["num_filter"], _window(given), **sizes)
+        expect(min(found.result[2:]) > 0, f"data of shape {data}", f"images that hold kernels of {given['kernel']}")
+        mask = [found.mask] if masked else []
+        bias = [] if given["no_bias"] else [(given["num_filter"],)]
+        return [data, found.offset, *mask, found.weight, *bias], [found.result]
 
     return shapes_of
 

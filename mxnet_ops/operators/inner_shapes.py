@@ -77,18 +77,15 @@ def reshaped(
                 made.append(given[at] * given[at + 1])
                 at += 2
             elif code == -4:
-                first, second = wanted[i + 1], wanted[i + 2]
-                made += [
-                    given[at] // second if first == -1 else first,
-                    given[at] // first if second == -1 else second,
-                ]
+                made += moves.filled_up(wanted[i + 1 : i + 3], given[at])
                 at, i = at + 1, i + 2
             else:
                 made.append(code)
                 at += 1
             i += 1
         if open_ >= 0:
-            made[open_] = math.prod(data) // math.prod(made)
+            made[open_] = -1
+            made = list(moves.filled_up(made, math.prod(data)))
     except (IndexError, ZeroDivisionError):
         made = []
     if math.prod(made) != math.prod(data) or min(made, default=-1) < 0:
@@ -100,12 +97,11 @@ def _squeezed(data: Shape, axis: Sequence[int]) -> Shape:
     gone = {place(one, len(data)) for one in axis} if axis else {i for i, size in enumerate(data) if size == 1}
     if any(data[one] != 1 for one in gone):
         raise ProblemError(f"[ocl_inner] got axis {tuple(axis)}, expected axes of size 1 of data of shape {data}")
-    return tuple(size for i, size in enumerate(data) if i not in gone) or (1,)
+    return moves.without_ones(data, gone) or (1,)
 
 
 def _expanded(data: Shape, axis: int) -> Shape:
-    at = place(axis, len(data) + 1)
-    return (*data[:at], 1, *data[at:])
+    return moves.with_ones(data, {place(axis, len(data) + 1)})
 
 
 def _like(data: Shape, like: Shape, **bounds: int | None) -> Shape:
@@ -189,7 +185,7 @@ def _codes(attributes: Attributes, name: str) -> tuple[int, ...]:
 INNER.update(
     {
         "Reshape": same("data", reshaped, shape=_codes, reverse=flag, target_shape=sizes, keep_highest=flag),
-        "Flatten": same("data", lambda data: (data[0], math.prod(data[1:]))),
+        "Flatten": same("data", lambda data: moves.flattened(data, 1, len(data))),
         "expand_dims": same("data", _expanded, axis=integer()),
         "squeeze": same("data", _squeezed, axis=sizes),
         "reshape_like": same(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -129,7 +128,7 @@ class GroupNorm(Affine):
             raise self.error("data", f"of shape {data}", "at least 3 axes")
         if data[1] % self.num_groups:
             raise self.error("num_groups", self.num_groups, f"a divisor of the channels of data of shape {data}")
-        return (data[0], self.num_groups, math.prod(data[1:]) // self.num_groups), 1, (2,)
+        return norms.in_rows(data, self.num_groups), 1, (2,)
 
 
 @register

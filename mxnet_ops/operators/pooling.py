@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.nn import pooling
+from clgraft.core.nn import adaptive_averages, pooling
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.pooling import PoolProblem
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
@@ -60,7 +59,7 @@ class Pooling(Operator):
 
     @property
     def backward_reads_outputs(self) -> bool:  # type: ignore[override]
-        return self.operator in PoolProblem.GRADIENT_READS_VALUES
+        return pooling.gradient_reads_values(self.operator)
 
     @classmethod
     def read(cls, attributes: Attributes) -> Pooling:
@@ -174,4 +173,4 @@ class AdaptiveAveragePooling(_AdaptivePooling):
     op_type: ClassVar[str] = "ocl_adaptive_average_pooling"
 
     def build(self, build: Build, data: Tensor) -> Tensor:
-        return pooling.adaptive_average_pool(build, data, self.output_size)
+        return adaptive_averages.adaptive_average_pool(build, data, self.output_size)

@@ -62,10 +62,9 @@ class Reduce(Operator):
         data = shapes[0]
         if data is None:
             return None
-        folded = self._folded(data)
-        if self.keepdims:
-            return [data], [tuple(1 if axis in folded else size for axis, size in enumerate(data))], []
-        return [data], [tuple(size for axis, size in enumerate(data) if axis not in folded) or (1,)], []
+        return [data], self.built([data]), []
 
     def build(self, build: Build, data: Tensor) -> Tensor:
-        return reductions.folded(build, data, self._folded(data.shape), self.operation)
+        axes = self._folded(data.shape)
+        y = reductions.folded(build, data, axes, self.operation)
+        return build.reshape(y, reductions.kept_shape(data.shape, axes, self.keepdims) or (1,))

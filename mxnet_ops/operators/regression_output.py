@@ -67,5 +67,4 @@ class RegressionOutput(Operator):
         return losses.mean_of_regression(build, output, label, self.loss)
 
     def build(self, build: Build, data: Tensor, label: Tensor) -> Tensor:
-        scale = self.grad_scale / max(1, math.prod(label.shape[1:]))
-        return losses.regression(build, data, label, self.loss, scale=scale)
+        return losses.regression(build, data, label, self.loss, scale=self.grad_scale, by_elements=True)

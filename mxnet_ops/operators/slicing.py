@@ -76,11 +76,11 @@ class Slice(Operator):
         start = 0 if self.axis is None else self.axis % ndim
         given = zip(self.begin, self.end, self.step or (None,) * len(self.begin))
         for axis, (low, high, step) in enumerate(given, start):
-            bounds = range(data[axis])[low:high:step]
+            begin, count = moves.section(data[axis], low, high, step)
             outside = low is not None and not -data[axis] <= low <= data[axis]
-            if outside or (not bounds and data[axis]) or (self.axis is not None and (high or 0) > data[axis]):
+            if outside or (not count and data[axis]) or (self.axis is not None and (high or 0) > data[axis]):
                 raise self.error("begin and end", f"{low} and {high}", f"a range of axis {axis} of size {data[axis]}")
-            first[axis], size[axis], strides[axis] = bounds.start, len(bounds), bounds.step
+            first[axis], size[axis], strides[axis] = begin, count, step or 1
         return moves.cut(build, x, size, first, strides)
 
 
@@ -162,7 +162,4 @@ class Pad(Operator):
         if len(self.pad_width) != 2 * data.ndim:
             raise self.error("pad_width", self.pad_width, f"{2 * data.ndim} numbers, two per axis of {data.shape}")
         begin, end = self.pad_width[::2], self.pad_width[1::2]
-        if self.mode != "constant":
-            return moves.bordered(build, data, self.mode, begin, end)
-        whole = tuple(b + size + e for b, size, e in zip(begin, data.shape, end))
-        return moves.in_constant(build, data, whole, begin, self.constant_value)
+        return moves.bordered(build, data, self.mode, begin, end, self.constant_value)

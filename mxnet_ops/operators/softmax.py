@@ -66,7 +66,6 @@ class Softmax(Operator):
         return [data], [data], []
 
     def build(self, build: Build, data: Tensor) -> Tensor:
-        temperature = -self.temperature if self.function == "softmin" else self.temperature
         sizes = softmax.around(data.shape, self.axis % data.ndim)
-        log = self.function == "log_softmax"
-        return softmax.softmax(build, data, sizes, temperature=temperature, log=log)
+        given = {"log": self.function == "log_softmax", "negated": self.function == "softmin"}
+        return softmax.softmax(build, data, sizes, temperature=self.temperature, **given)

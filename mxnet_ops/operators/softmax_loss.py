@@ -13,7 +13,7 @@ from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
-NORMALIZATIONS = ("null", "batch", "valid")
+NORMALIZATIONS = {"null": "places", "batch": "labels", "valid": "none"}  # valid labels are counted
 LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as in MXNet
 
 
@@ -122,14 +122,14 @@ class SoftmaxOutput(Operator):
         if label.shape == data.shape:
             given = {"scale": self.grad_scale, "weighted": self.out_grad, "shown": shown}
             return losses.softmax_with_targets(build, data, label, sizes, **given)
-        divisor = {"null": sizes[2], "batch": label.size, "valid": 1}[self.normalization]
         ignored = float(int(self.ignore_label))
         return losses.softmax_with_labels(
             build,
             data,
             label,
             sizes,
-            scale=self.grad_scale / max(1, divisor),
+            scale=self.grad_scale,
+            normalization=NORMALIZATIONS[self.normalization],
             smooth=0.0 if self.multi_output else self.smooth_alpha,
             ignored=ignored if self.use_ignore else None,
             counted=ignored if self.normalization == "valid" else None,

@@ -7,6 +7,7 @@ from typing import Callable
 
 from clgraft.core.nn import element_functions
 from clgraft.mxnet_ops.engine.attributes import TRUE, Attributes
+from clgraft.mxnet_ops.operators.activation import FUNCTIONS
 
 Given = Mapping[str, str]
 Translated = tuple[str, dict[str, str]]  # op_type and attributes of Custom
@@ -37,17 +38,18 @@ def _scalar(given: Given) -> float:
     return float(given.get("scalar", "1"))
 
 
-def _linear(factor: Callable[[float], float], shift: Callable[[float], float]) -> Callable[[Given], Translated]:
-    return lambda given: plain(given, "linear", factor=repr(factor(_scalar(given))), shift=repr(shift(_scalar(given))))
+def _with_number(operation: str) -> Callable[[Given], Translated]:
+    def translated(given: Given) -> Translated:
+        scalars = element_functions.with_number(operation, _scalar(given)).scalars
+        return plain(given, "linear", **{name: repr(value) for name, value in scalars.items()})
 
-
-# powers that have a function of their own, which is faster and exact
-POWERS = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", -0.5: "rsqrt"}
+    return translated
 
 
 def _power(given: Given) -> Translated:
     exponent = _scalar(given)
-    return plain(given, POWERS[exponent]) if exponent in POWERS else plain(given, "power", power=repr(exponent))
+    exact = element_functions.exact_power_name(exponent)  # faster
+    return plain(given, exact) if exact in FUNCTIONS else plain(given, "power", power=repr(exponent))
 
 
 def _power_of_scalar(given: Given) -> Translated:
@@ -60,7 +62,12 @@ def _power_of_scalar(given: Given) -> Translated:
 def _divided(given: Given) -> Translated:
     if _scalar(given) == 0:
         raise Kept("it divides by 0")
-    return plain(given, "linear", factor=repr(1 / _scalar(given)))
+    return _with_number("divide")(given)
+
+
+def _smooth_l1(given: Given) -> Translated:
+    (squared,) = element_functions.smooth_l1(_scalar(given)).scalars.values()
+    return plain(given, "smooth_l1", sigma_squared=repr(squared))
 
 
 def _joined(given: Given) -> Translated:
@@ -162,15 +169,15 @@ READERS: dict[str, Callable[[Given], Translated]] = {
 TYPELESS: dict[str, Callable[[Given], Translated]] = {
     "add_n": lambda given: ("ocl_eltwise", {"operation": "add", "num_args": given["num_args"], "broadcast": "False"}),
     "clip": lambda given: plain(given, "clip", **pick(given, "a_min", "a_max")),
-    "smooth_l1": lambda given: plain(given, "smooth_l1", sigma_squared=repr(_scalar(given) ** 2)),
+    "smooth_l1": _smooth_l1,
     "log2": _logarithm(2),
     "log10": _logarithm(10),
     "Concat": _joined,
     "stack": _stacked,
-    "_plus_scalar": _linear(lambda s: 1.0, lambda s: s),
-    "_minus_scalar": _linear(lambda s: 1.0, lambda s: -s),
-    "_rminus_scalar": _linear(lambda s: -1.0, lambda s: s),
-    "_mul_scalar": _linear(lambda s: s, lambda s: 0.0),
+    "_plus_scalar": _with_number("add"),
+    "_minus_scalar": _with_number("subtract"),
+    "_rminus_scalar": _with_number("subtract_from"),
+    "_mul_scalar": _with_number("multiply"),
     "_div_scalar": _divided,
     "_rdiv_scalar": lambda given: plain(given, "quotient", factor=repr(_scalar(given))),
     "_maximum_scalar": lambda given: plain(given, "at_least", level=repr(_scalar(given))),

@@ -20,10 +20,9 @@ from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn import dropout
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.operators.cast import CastProblem
-from clgraft.core.operators.copying import TransposeProblem
-from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
-from clgraft.core.problem import Problem
+from clgraft.core.nn.formulas import assigned
+from clgraft.core.nn.shapes import transposed
+from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx import folding
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.limits import Budget, Limits
@@ -282,7 +281,7 @@ class ModelBuilder:
             value.name = self._constant(array, wanted)
         if value.carrier == wanted:
             return value.name
-        return self.add(CastProblem(value.size, value.carrier, wanted), value.name)[0]
+        return self.build.cast(Tensor(value.name, value.shape, value.carrier), wanted).name
 
     def _constant(self, array: np.ndarray, dtype: str) -> str:
         """Return the graph's input for known elements in a type; the same array is one input."""
@@ -320,12 +319,6 @@ class ModelBuilder:
 
     # problems
 
-    def add(
-        self, problem: Problem | str, *reads: str, scalars: Mapping[str, float | str] | None = None
-    ) -> tuple[str, ...]:
-        """Add a problem to the graph and return the names of its outputs."""
-        return self.builder.add(problem, *reads, scalars=scalars)
-
     def pointwise(
         self,
         expression: str,
@@ -362,12 +355,9 @@ class ModelBuilder:
         left = [i for i in range(len(values)) if i not in numbers]
         names = {i: f"x{place}" for place, i in enumerate(left)}
         text = OPERAND.sub(lambda found: numbers.get(int(found[1])) or names[int(found[1])], expression)
-        shapes = tuple(values[i].shape for i in left)
-        problem = PointwiseProblem(
-            shapes, text if ASSIGNMENT.search(text) else f"y0 = {text};", tuple(reductions), dtype=compute
-        )
-        (name,) = self.add(problem, *(self.tensor(values[i], compute) for i in left))
-        return self.made(name, whole, dtype, compute)
+        text = text if ASSIGNMENT.search(text) else assigned("y0", text)
+        (y,) = self.build.pointwise(text, [self.given(values[i], compute) for i in left], reduce=reductions)
+        return self.made(y.name, whole, dtype, compute)
 
     def widest(self, values: Sequence[OnnxValue]) -> str:
         """Return the widest type that carries one of some values."""
@@ -391,8 +381,7 @@ class ModelBuilder:
         if moved == sorted(moved):
             return self.reshaped(value, shape)
         carrier = self.carrier(value)
-        (name,) = self.add(TransposeProblem(value.shape, axes, carrier), self.tensor(value))
-        return self.made(name, shape, value.dtype, carrier)
+        return self.made(transposed(self.build, self.given(value), axes).name, shape, value.dtype, carrier)
 
     def carrier(self, value: OnnxValue) -> str:
         """Return the type that carries a value, or will."""

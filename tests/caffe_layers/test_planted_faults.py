@@ -18,6 +18,7 @@ from clgraft.caffe_layers.layers import (
     loss,
     lrn,
 )
+from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import elementwise, reductions, shapes
 from clgraft.core.nn.element_functions import LEFT
 from tests.caffe_layers.caffe_nets import TEST, compare
@@ -36,8 +37,8 @@ def overwrites(self, found, places=built.BuiltLayer._places):
     return {name: (*place[:-1], core.OVERWRITE) for name, place in places(self, found).items()}
 
 
-def shifted_pad(self, shape, problem=convolution.OclConvolution.problem):
-    return replace(problem(self, shape), pad_begin=(1, 0), pad_end=(0, 0))
+def shifted_pad(build, *values, function=convolutions.convolution, **given):
+    return function(build, *values, **{**given, "pad": (1, 0), "pad_end": (0, 0)})
 
 
 def first_bottom_only(self, top, propagate_down, bottom, differentiate=convolution.OclConvolution.differentiate):
@@ -143,8 +144,8 @@ FAULTS = {
         {"tops": ("y", "v")},
     ),
     "an input that is one pixel off": (
-        convolution.OclConvolution,
-        "problem",
+        convolutions,
+        "convolution",
         shifted_pad,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
         {},

@@ -27,14 +27,14 @@ def suppression(
     score: OnnxValue | None = None,
 ) -> OnnxValue:
     """Lower the choice of boxes; how many there are has to be found out."""
-    limit = int(on.number(most)) if most is not None else 0
-    limit = min(max(limit, 0), scores.shape[2])
+    given = on.given(scores)
+    limit = nn.most_chosen(int(on.number(most)) if most is not None else 0, given)
     if not limit:
         return known(np.zeros((0, 3), np.int64))
     index, count = nn.chosen(
         on.build,
         on.given(boxes),
-        on.given(scores),
+        given,
         most=limit,
         overlap=float(on.number(overlap)) if overlap is not None else 0.0,
         least=float(on.number(score)) if score is not None else float("-inf"),

@@ -227,6 +227,5 @@ def columns_to_image(on: ModelBuilder, node: OnnxNode, x: OnnxValue, image: Onnx
     on.make_room(64 * math.prod((*kernel, *counts)))
     way = {"stride": stride, "dilate": dilate, "pad": pads[:ndim], "counts": counts}
     table = nn.window_places(sizes, kernel, **way).reshape(-1)
-    channels = x.shape[1] // math.prod(kernel)
-    extents, shape = (x.shape[0] * channels, math.prod(sizes), 1), (x.shape[0], channels, *sizes)
+    extents, shape = nn.images_of_columns(x.shape, sizes, kernel)
     return scattered(on, None, known(table), x, extents, shape, table.size, combine="add")

@@ -39,15 +39,15 @@ def gemm(on: ModelBuilder, node: OnnxNode, a: OnnxValue, b: OnnxValue, c: OnnxVa
     inner, (columns, other) = a.shape[1], b.shape if transposed else b.shape[::-1]
     if inner != other:
         raise ValueError(f"matrices of shapes {a.shape} and {b.shape}")
-    bias = c is not None and alpha == beta == 1 and c.size == columns and c.shape[-1:] == (columns,)
+    bias = c is not None and nn.is_bias(c.shape, columns, alpha, beta)
     matrices = nn.Matrix(on.given(a, carrier)), nn.Matrix(on.given(b, carrier), transposed)
     added = on.build.reshape(on.given(c, carrier), (columns,)) if bias and c is not None else None
     y = on.taken(nn.rows_product(on.build, *matrices, added), a.dtype)
-    if bias or (c is None and alpha == 1):
+    text = "" if bias else nn.scaled_sum(alpha, beta, term=c is not None)
+    if not text:
         return y
-    if c is None:
-        return on.pointwise(renamed(nn.SCALED, {"alpha": repr(alpha)}), [y])
-    return on.pointwise(renamed(nn.SCALED_WITH_TERM, {"alpha": repr(alpha), "beta": repr(beta)}), [y, c])
+    values = [y] if c is None else [y, c]
+    return on.pointwise(renamed(text, {"alpha": repr(alpha), "beta": repr(beta)}), values)
 
 
 @operator("Einsum")

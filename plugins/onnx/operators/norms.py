@@ -29,16 +29,18 @@ def batch_norm(
         return (on.taken(y, x.dtype), mean, var) if stated else on.taken(y, x.dtype)
     normed = norms.batch_norm(on.build, on.given(x), *affine, eps=eps)
     y, *current = normed
-    keep = float(node.get("momentum", 0.9))
+    shares = norms.shares(keep=float(node.get("momentum", 0.9)))
     if {mean.name, var.name} <= on.states and normed.mean.dtype == mean.carrier:
         averages = on.given(mean), on.given(var)
-        norms.update_averages(on.build, on.given(x), normed, averages, keep=keep, add=(1 - keep, 1 - keep))
+        norms.update_averages(on.build, on.given(x), normed, averages, **shares)
         return on.taken(y, x.dtype), mean, var
     moved = []
     for running, value in zip((mean, var), current):
         wide = on.widest([running, on.taken(value, x.dtype)])
         pair = on.given(running, wide), on.build.cast(value, wide)
-        moved.append(on.taken(norms.moved_average(on.build, *pair, keep=keep, add=1 - keep), running.dtype))
+        moved.append(
+            on.taken(norms.moved_average(on.build, *pair, keep=shares["keep"], add=shares["add"][0]), running.dtype)
+        )
     return (on.taken(y, x.dtype), *moved)
 
 

@@ -99,7 +99,7 @@ def _sizes(
     """Return the sizes and scales of some axes, with one scale for all where the aspect ratio is kept."""
     own, policy = [x.shape[axis] for axis in axes], node.get("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return list(sizes), [wanted / size for wanted, size in zip(sizes, own)]
+        return list(sizes), nn.stretched(own, sizes)
     node.expect(policy in ("not_larger", "not_smaller"), f"policy {policy}")
     found, factor = nn.scaled_alike(own, sizes, larger=policy == "not_smaller")
     return found, [factor] * len(axes)
@@ -108,8 +108,7 @@ def _sizes(
 def resampled(on: ModelBuilder, x: OnnxValue, filters: Sequence[Resampling]) -> OnnxValue:
     """Return a value with its axes resampled."""
     for one in filters:
-        taps = 4 / min(one.scale, 1.0) + 4 if one.antialias else 4
-        on.budget.expect("bytes", 32 * taps * one.out_extent, "a table of weights")
+        on.budget.expect("bytes", 32 * nn.most_taps(one) * one.out_extent, "a table of weights")
     given = on.given(x)
     y = nn.resampled(on.build, given, filters)
     return x if y is given else on.taken(y, x.dtype)

@@ -45,10 +45,7 @@ def reshape(on: ModelBuilder, node: OnnxNode, x: OnnxValue, shape: OnnxValue) ->
     wanted = on.numbers(shape)
     if not node.get("allowzero", 0):
         wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
-    if wanted.count(-1) == 1:
-        others = math.prod(size for size in wanted if size != -1)
-        wanted[wanted.index(-1)] = x.size // others if others else 0
-    return on.reshaped(x, wanted)
+    return on.reshaped(x, nn.filled_up(wanted, x.size) if wanted.count(-1) == 1 else wanted)
 
 
 @operator("Flatten")
@@ -66,7 +63,7 @@ def squeeze(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | No
     gone = {axis_of(axis, x.ndim) for axis in given} if given is not None else set(range(x.ndim))
     if given is not None and any(x.shape[axis] != 1 for axis in gone):
         raise ValueError(f"axes {given} of shape {x.shape}")
-    return on.reshaped(x, [size for axis, size in enumerate(x.shape) if axis not in gone or size != 1])
+    return on.reshaped(x, nn.without_ones(x.shape, gone))
 
 
 @operator("Unsqueeze")
@@ -74,9 +71,7 @@ def unsqueeze(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue | 
     """Lower new axes of size 1."""
     given = listed(on, node, axes, "axes") or []
     ndim = x.ndim + len(given)
-    new = {axis_of(axis, ndim) for axis in given}
-    sizes = iter(x.shape)
-    return on.reshaped(x, [1 if axis in new else next(sizes) for axis in range(ndim)])
+    return on.reshaped(x, nn.with_ones(x.shape, [axis_of(axis, ndim) for axis in given]))
 
 
 @operator("Transpose")
@@ -141,8 +136,8 @@ def slices(on: ModelBuilder, node: OnnxNode, x: OnnxValue, *inputs: OnnxValue | 
     begin, step, shape = [0] * x.ndim, [1] * x.ndim, list(x.shape)
     for start, end, axis, stride in zip(starts, ends, axes, steps):
         axis = axis_of(axis, x.ndim)
-        places = range(*slice(start, end, stride).indices(x.shape[axis]))
-        begin[axis], step[axis], shape[axis] = places.start, stride, len(places)
+        step[axis] = stride
+        begin[axis], shape[axis] = nn.section(x.shape[axis], start, end, stride)
     return sliced(on, x, begin, shape, step)
 
 

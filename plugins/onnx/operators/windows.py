@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import pooling as nn
@@ -94,29 +95,22 @@ def deconvolution(
         raise ValueError(f"weights of shape {w.shape} for {x.shape}")
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
     extra = ints(node, "output_padding", ndim, 0)
-    full = convolutions.whole_size(size, kernel, stride, dilate)
-    before, behind = _deconvolution_pads(node, size, stride, full, extra)
-    given = {"stride": stride, "pad": before, "pad_end": behind, "dilate": dilate, "extra": extra, "groups": groups}
+    given: dict[str, Any] = {"stride": stride, "dilate": dilate, "extra": extra, "groups": groups}
+    given.update(_deconvolution_pads(node, size, stride))
     return on.taken(convolutions.deconvolution(on.build, *_weighted(on, x, w, b), **given), x.dtype)
 
 
-def _deconvolution_pads(
-    node: OnnxNode, size: Sequence[int], stride: Sequence[int], full: Sequence[int], extra: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding of a deconvolution, also where the wanted size or a mode gives it."""
-    mode = node.get("auto_pad", "NOTSET")
-    wanted = node.get("output_shape")
+def _deconvolution_pads(node: OnnxNode, size: Sequence[int], stride: Sequence[int]) -> dict[str, Any]:
+    """Return the padding of a deconvolution, or the size of the result from which it follows."""
+    mode, wanted = node.get("auto_pad", "NOTSET"), node.get("output_shape")
     if wanted is not None:
-        wanted = wanted[-len(size) :]
-    elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = convolutions.same_size(size, stride)
-    if wanted is None:
-        if mode == "VALID":
-            return (0,) * len(size), (0,) * len(size)
-        both = ints(node, "pads", 2 * len(size), 0)
-        return both[: len(size)], both[len(size) :]
-    whole = [f + e for f, e in zip(full, extra)]
-    return convolutions.pads_to_size(whole, wanted, larger_first=mode != "SAME_UPPER")
+        return {"size": wanted[-len(size) :], "larger_first": mode != "SAME_UPPER"}
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        return {"size": convolutions.same_size(size, stride), "larger_first": mode != "SAME_UPPER"}
+    if mode == "VALID":
+        return {}
+    both = ints(node, "pads", 2 * len(size), 0)
+    return {"pad": both[: len(size)], "pad_end": both[len(size) :]}
 
 
 @operator("MaxPool", "AveragePool", "LpPool")
@@ -134,43 +128,27 @@ def pooling(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue | tuple
     ceil = bool(node.get("ceil_mode", 0))
     name = {"MaxPool": "max", "AveragePool": "average"}.get(node.operator, f"lp{node.get('p', 2)}")
     node.expect(node.operator != "LpPool" or node.get("p", 2) in (1, 2, 3), f"p {node.get('p', 2)}")
-    build, image = on.build, on.given(x)
-    if node.operator == "LpPool" and node.get("p", 2) != 2:
-        image = nn.magnitudes(build, image)
     count_padding = node.operator != "AveragePool" or bool(node.get("count_include_pad", 0))
+    given = {"stride": stride, "pad": before, "pad_end": behind, "rounding": nn.CEIL_WITHIN if ceil else "floor"}
     if set(dilate) != {1}:
         node.expect(not node.wants(1), "indices of dilated windows")
         node.expect(math.prod(kernel) <= MOST_TAPS, f"dilated windows of {math.prod(kernel)} elements")
-        y = nn.pool_with_holes(
-            build,
-            image,
-            name,
-            kernel,
-            stride=stride,
-            dilate=dilate,
-            pad=before,
-            pad_end=behind,
-            ceil=ceil,
-            count_padding=count_padding,
-        )
-        return on.taken(y, x.dtype)
-    wide = any(p >= k for p, k in zip(before, kernel)) and name in ("max", "average")
-    if wide or any(p < 0 for p in (*before, *behind)):
-        raise node.refuse(f"pads {before} and {behind} of windows of {kernel}")
-    if ceil:
-        image, behind = nn.trimmed(build, image, kernel, stride, before, behind)
-    rounding = "ceil" if ceil else "floor"
-    problem = nn.pool_problem(image, name, kernel, stride, before, behind, rounding, count_padding)
-    (y,) = build.add(problem, image)
-    result = on.taken(y, x.dtype)
+    else:
+        wide = any(p >= k for p, k in zip(before, kernel)) and name in ("max", "average")
+        if wide or any(p < 0 for p in (*before, *behind)):
+            raise node.refuse(f"pads {before} and {behind} of windows of {kernel}")
     if not node.wants(1):
-        return result
+        more = {"dilate": dilate, "count_padding": count_padding, "absolute": True}
+        return on.taken(nn.pool(on.build, on.given(x), name, kernel, **given, **more), x.dtype)
     by_columns = bool(node.get("storage_order", 0))
-    node.expect(tuple(size) == image.shape[2:], "indices where windows begin behind the image")
+    if ceil:
+        ends = nn.ends_within(size, kernel, stride, before, behind)
+        node.expect(min(ends) >= 0, "indices where windows begin behind the image")
     node.expect(not by_columns or ndim == 2, f"column-major indices of {ndim} axes")
-    found = nn.places(build, problem, image, y)
-    whole = nn.places_in_tensor(build, found, size, carrier_of("int64", on.has_fp64), columns_first=by_columns)
-    return result, on.taken(whole, "int64")
+    y, found = nn.pool_with_places(on.build, on.given(x), kernel, **given)
+    carrier = carrier_of("int64", on.has_fp64)
+    whole = nn.places_in_tensor(on.build, found, size, carrier, columns_first=by_columns)
+    return on.taken(y, x.dtype), on.taken(whole, "int64")
 
 
 @operator("ai.clgraft.AdaptiveMaxPool")

@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core import PointwiseProblem, Reduction, RepeatProblem, TransposeProblem
 from clgraft.core.graph import GraphBuilder
+from clgraft.core.nn import shapes as moves
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.formulas import assigned
 from clgraft.core.nn.products import Matrix
-from clgraft.core.nn.reductions import Fold, kept_shape
-from clgraft.core.nn.shapes import inverse_order
-from clgraft.core.operators.cast import CastProblem
+from clgraft.core.nn.reductions import Fold, by_fold, kept_shape
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored, widest
 from clgraft.plugins.torch.orders import Order
 
@@ -57,15 +54,12 @@ class Builder:
         """Add an input; `order` has its axes as they lie in memory, where they do not lie as PyTorch sees them."""
         if not order:
             return stored(self.graph.input(name, shape, dtype), shape, dtype)
-        return self.input(name, [shape[axis] for axis in order], dtype).permuted(inverse_order(order))
+        return self.input(name, [shape[axis] for axis in order], dtype).permuted(moves.inverse_order(order))
 
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> Operand:
         """Return a constant of one number; it is stored once and repeated."""
-        name = f"fill_{value!r}_{dtype}".translate(str.maketrans(".-+", "pmq"))
-        if name not in self.constants:
-            self.constants[name] = np.full((1,), value, dtype)
-            self.graph.input(name, (1,), dtype)
-        return Operand(name, (1,), (NEW,) * len(shape), tuple(shape), dtype)
+        found = self.nn.filled((1,), value, dtype)
+        return Operand(found.name, (1,), (NEW,) * len(shape), tuple(shape), dtype)
 
     def given(self, operand: Operand, dtype: str = "", shape: Sequence[int] | None = None) -> Tensor:
         """Return an operand for a function of `clgraft.core.nn`, in a dtype and a shape with as many elements."""
@@ -93,33 +87,28 @@ class Builder:
         """Return the operand with its elements in a dtype."""
         if operand.dtype == dtype:
             return operand
-        (name,) = self.graph.add(CastProblem(math.prod(operand.stored), operand.dtype, dtype), operand.name)
-        return replace(operand, name=name, dtype=dtype)
+        found = self.nn.cast(Tensor(operand.name, operand.stored, operand.dtype), dtype)
+        return replace(operand, name=found.name, dtype=dtype)
 
     def stored(self, operand: Operand) -> Operand:
         """Return the operand with its elements in memory as PyTorch sees them."""
         if operand.contiguous:
             return stored(operand.name, operand.shape, operand.dtype)
         used = [axis for axis in operand.axes if axis != NEW]
-        name, dtype = operand.name, operand.dtype
+        found = Tensor(operand.name, operand.stored, operand.dtype)
         if used != sorted(used):
             order = (*used, *(axis for axis in range(len(operand.stored)) if axis not in used))
-            (name,) = self.graph.add(TransposeProblem(operand.stored, order, dtype), name)
+            found = moves.transposed(self.nn, found, order)
         if operand.aligned != operand.shape:
-            shape = operand.aligned
-            times = tuple(after if before == 1 else 1 for before, after in zip(shape, operand.shape))
-            (name,) = self.graph.add(RepeatProblem(shape, times, True, dtype), name)
-        return stored(name, operand.shape, dtype)
+            found = moves.broadcast(self.nn, self.nn.reshape(found, operand.aligned), operand.shape)
+        return stored(found.name, operand.shape, found.dtype)
 
     def reshaped(self, operand: Operand, shape: Sequence[int]) -> Operand:
         """Return the operand in another shape; one size may be -1."""
-        sizes = list(shape)
-        if -1 in sizes:
-            known = math.prod(size for size in sizes if size != -1)
-            sizes[sizes.index(-1)] = operand.size // known if known else 0
+        sizes = moves.filled_up(shape, operand.size)
         if math.prod(sizes) != operand.size:
             raise NotLowered(f"[torch] got shape {operand.shape} to view as {tuple(shape)}, expected as many elements")
-        if tuple(sizes) == operand.shape:
+        if sizes == operand.shape:
             return operand
         return stored(self.stored(operand).name, sizes, operand.dtype)
 
@@ -140,30 +129,13 @@ class Builder:
         seen = [operand.expanded((1,) * (ndim - len(operand.shape)) + operand.shape) for operand in operands]
         shape = np.broadcast_shapes(*(operand.shape for operand in seen))
         ready = [operand if operand.ordered else self.stored(operand) for operand in seen]
-        inputs = tuple(operand.aligned for operand in ready)
-        common = np.broadcast_shapes(*inputs)
-        values = dict(scalars or {})
-        problem = PointwiseProblem(inputs, text, (), tuple(values), dtype=dtype)
-        names = self.graph.add(problem, *(operand.name for operand in ready), scalars=values)
-        return tuple(Operand(name, common, tuple(range(ndim)), shape, dtype) for name in names[:outputs])
+        common = np.broadcast_shapes(*(operand.aligned for operand in ready))
+        tensors = [Tensor(operand.name, operand.aligned, dtype) for operand in ready]
+        found = self.nn.pointwise(text, tensors, dict(scalars or {}))
+        return tuple(Operand(y.name, common, tuple(range(ndim)), shape, dtype) for y in found[:outputs])
 
     def reduced(self, fold: Fold, operands: Sequence[Operand], axes: Sequence[int], keep: bool) -> Operand:
         """Add a reduction of the elements of operands of one shape over some axes."""
         shape, dtype = operands[0].shape, widest(*operands)
-        factor = fold.factor(math.prod(shape[axis] for axis in axes))
-        operands = [self.cast(operand, dtype) for operand in operands]
-        kept = kept_shape(shape, axes)
-        inputs = [self.stored(operand) for operand in operands]
-        scaled = factor != 1.0
-        problem = PointwiseProblem(
-            tuple(operand.shape for operand in inputs),
-            assigned("y0", fold.element),
-            (Reduction(fold.operation, shape=kept),) if axes else (),
-            ("factor",) if scaled else (),
-            "factor" if scaled else "",
-            dtype=dtype,
-        )
-        (name,) = self.graph.add(
-            problem, *(operand.name for operand in inputs), scalars={"factor": factor} if scaled else None
-        )
-        return stored(name, kept_shape(shape, axes, keep), dtype)
+        y = by_fold(self.nn, fold, [self.given(operand, dtype) for operand in operands], axes)
+        return stored(y.name, kept_shape(shape, axes, keep), dtype)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from clgraft.core import PoolProblem
 from clgraft.core.nn import adaptive_averages
 from clgraft.core.nn import convolution as convolutions
 from clgraft.core.nn import pooling as nn
@@ -86,75 +85,72 @@ def convolution_backward(
     return tuple(build.taken(one) for one in found)
 
 
-def _batched(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of images with an axis for the batch, which a single one lacks."""
-    return tuple(shape) if len(shape) == 4 else (1, *shape)
-
-
-def _pooled(build: Builder, problem: PoolProblem, ndim: int, *reads: Operand) -> Operand:
-    """Return the result of a pooling, or its gradient, with a number of axes."""
-    (y,) = build.nn.add(problem, *(build.given(one, problem.dtype) for one in reads))
-    found: Operand = build.taken(y, y.shape[4 - ndim :])
-    return found
-
-
-def _pooling(direction: str, operator: str, shape: Sequence[int], dtype: str, *attributes: Any) -> PoolProblem:
-    kernel, stride, pad, ceil, count = attributes
-    kernel, pad = _spatial(kernel, 2), _spatial(pad, 2)
-    stride = _spatial(stride, 2) if stride else kernel
-    if ceil and any(s > k for s, k in zip(stride, kernel)):
+def _windows(
+    kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], ceil: bool, **more: Any
+) -> dict[str, Any]:
+    """Return the sizes of windows as functions of the core take them."""
+    sizes = {"kernel": _spatial(kernel, 2), "pad": _spatial(pad, 2)}
+    sizes["stride"] = _spatial(stride, 2) if stride else sizes["kernel"]
+    if ceil and any(s > k for s, k in zip(sizes["stride"], sizes["kernel"])):
         raise NotLowered("[torch] got ceil_mode with a stride above the kernel's size, expected none")
-    x, rounding = Tensor("x", _batched(shape), dtype), "ceil_inside" if ceil else "floor"
-    problem = nn.pool_problem(x, operator, kernel, stride, pad, (), rounding, count, keep_nan=True)
-    return problem.with_direction(direction)
+    return {**sizes, "rounding": "ceil_inside" if ceil else "floor", "keep_nan": True, **more}
 
 
-def _max_pooling(direction: str, x: Sequence[int], dtype: str, attributes: Sequence[Any]) -> PoolProblem:
+def _max_windows(attributes: Sequence[Any]) -> dict[str, Any]:
+    """Return the attributes of max pooling as functions of the core take them."""
     defaults: tuple[Any, ...] = ((), (0,), (1,), False)
     kernel, stride, pad, dilate, ceil = (*attributes, *defaults[len(attributes) - 1 :])
     if set(dilate) != {1}:
         raise NotLowered(f"[torch] got dilation {list(dilate)} of a pooling, expected 1")
-    return _pooling(direction, "max", x, dtype, _spatial(kernel, 2), stride, pad, ceil, True)
+    return _windows(kernel, stride, pad, ceil)
+
+
+def _average_windows(attributes: Sequence[Any]) -> dict[str, Any]:
+    """Return the attributes of average pooling as functions of the core take them."""
+    defaults: tuple[Any, ...] = ((), (0,), False, True, None)
+    kernel, stride, pad, ceil, count, divisor = (*attributes, *defaults[len(attributes) - 1 :])
+    return _windows(kernel, stride, pad, ceil, count_padding=count, divisor=divisor)
+
+
+def _pooled(build: Builder, operator: str, x: Operand, windows: Mapping[str, Any]) -> Operand:
+    """Return the pooling of an image or of several."""
+    y = nn.pool(build.nn, _images(build, x, 2), operator, **windows)
+    return build.taken(y, y.shape[4 - len(x.shape) :])  # type: ignore[no-any-return]
 
 
 @lowers(aten.max_pool2d_with_indices.default)
 def max_pool(build: Builder, x: Operand, *attributes: Any) -> tuple[Operand, None]:
     """Return the maxima of windows; their indices are never asked for (see `joint`)."""
-    return _pooled(build, _max_pooling("forward", x.shape, x.dtype, attributes), len(x.shape), x), None
+    return _pooled(build, "max", x, _max_windows(attributes)), None
+
+
+def _pooled_gradient(
+    build: Builder, operator: str, dy: Operand, x: Operand, known: Sequence[Operand], windows: Mapping[str, Any]
+) -> Operand:
+    """Return the gradient of a pooling."""
+    whole = (1,) * (4 - len(x.shape)) + x.shape
+    read = [build.given(one, x.dtype, (1,) * (4 - len(x.shape)) + one.shape) for one in known]
+    given = build.given(dy, x.dtype, (1,) * (4 - len(x.shape)) + dy.shape)
+    found = nn.pool_gradient(build.nn, given, whole, operator, known=read, **windows)
+    return build.taken(found, x.shape)  # type: ignore[no-any-return]
 
 
 @lowers(operators.max_pool_backward)
 def max_pool_backward(build: Builder, dy: Operand, x: Operand, y: Operand, *attributes: Any) -> Operand:
     """Return the gradient of `max_pool`, which goes to the first maximum of each window."""
-    return _pooled(build, _max_pooling("backward", x.shape, x.dtype, attributes), len(x.shape), x, y, dy)
-
-
-def _average(
-    direction: str, x: Sequence[int], dtype: str, attributes: Sequence[Any]
-) -> tuple[PoolProblem, float | None]:
-    """Return the averages of windows, or their sums and the number that these are divided by."""
-    defaults: tuple[Any, ...] = ((), (0,), False, True, None)
-    kernel, stride, pad, ceil, count, divisor = (*attributes, *defaults[len(attributes) - 1 :])
-    operator = "average" if divisor is None else "sum"
-    return _pooling(direction, operator, x, dtype, _spatial(kernel, 2), stride, pad, ceil, count), divisor
-
-
-def _divided(build: Builder, x: Operand, divisor: float | None) -> Operand:
-    return x if divisor is None else build.taken(nn.divided(build.nn, build.given(x), divisor))
+    return _pooled_gradient(build, "max", dy, x, (x, y), _max_windows(attributes))
 
 
 @lowers(aten.avg_pool2d.default)
 def average_pool(build: Builder, x: Operand, *attributes: Any) -> Operand:
     """Return the averages of windows."""
-    problem, divisor = _average("forward", x.shape, x.dtype, attributes)
-    return _divided(build, _pooled(build, problem, len(x.shape), x), divisor)
+    return _pooled(build, "average", x, _average_windows(attributes))
 
 
 @lowers(aten.avg_pool2d_backward.default)
 def average_pool_backward(build: Builder, dy: Operand, x: Operand, *attributes: Any) -> Operand:
     """Return the gradient of `average_pool`."""
-    problem, divisor = _average("backward", x.shape, x.dtype, attributes)
-    return _pooled(build, problem, len(x.shape), _divided(build, dy, divisor))
+    return _pooled_gradient(build, "average", dy, x, (), _average_windows(attributes))
 
 
 def _images(build: Builder, x: Operand, ndim: int) -> Tensor:
@@ -165,7 +161,7 @@ def _images(build: Builder, x: Operand, ndim: int) -> Tensor:
 @lowers(aten._adaptive_avg_pool2d.default)
 def adaptive_average_pool(build: Builder, x: Operand, size: Sequence[int]) -> Operand:
     """Return averages at a given number of places."""
-    y = adaptive_averages.adaptive_average_pool(build.nn, _images(build, x, len(size)), size)
+    y = adaptive_averages.adaptive_average_pool(build.nn, _images(build, x, len(size)), size, learned=False)
     return build.taken(y, (*x.shape[: -len(size)], *size))  # type: ignore[no-any-return]
 
 

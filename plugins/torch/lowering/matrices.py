@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from clgraft.core.nn import products as nn
-from clgraft.core.nn.formulas import assigned
+from clgraft.core.nn.formulas import assigned, names_in
 from clgraft.core.nn.reductions import FOLDS
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand
@@ -22,23 +22,22 @@ def mm(build: Builder, a: Operand, b: Operand) -> Operand:
 @lowers(aten.addmm.default)
 def addmm(build: Builder, bias: Operand, a: Operand, b: Operand, beta: float = 1, alpha: float = 1) -> Operand:
     """Return alpha a b + beta bias; the bias is not read where beta is 0."""
-    if beta == 1 and alpha == 1 and bias.shape == (b.shape[1],):
+    if nn.is_bias(bias.shape, b.shape[1], alpha, beta):
         return _dense(build, a, b, bias)
     return _added(build, bias, mm(build, a, b), beta, alpha)
 
 
 def _added(build: Builder, x: Operand, found: Operand, beta: float, alpha: float) -> Operand:
     """Return beta x + alpha times a product; x is not read where beta is 0."""
-    if not beta:
-        return build.pointwise(assigned("y0", nn.SCALED), [found], {"alpha": alpha})[0]
-    if beta == 1 and alpha == 1:
-        return build.pointwise(assigned("y0", nn.WITH_TERM), [found, x])[0]
-    scalars = {"beta": beta, "alpha": alpha}
-    return build.pointwise(assigned("y0", nn.TERM_WITH_SCALED), [found, x], scalars)[0]
+    text = nn.scaled_sum(alpha, beta, term=bool(beta), term_first=True)
+    if not text:
+        return found
+    scalars = {name: value for name, value in (("beta", beta), ("alpha", alpha)) if name in names_in(text)}
+    return build.pointwise(assigned("y0", text), [found, x] if beta else [found], scalars)[0]
 
 
 def _dense(build: Builder, a: Operand, b: Operand, bias: Operand | None) -> Operand:
-    added = None if bias is None else build.given(bias, a.dtype)
+    added = None if bias is None else build.given(bias, a.dtype, b.shape[1:])
     b = build.cast(b, a.dtype)
     return build.taken(nn.rows_product(build.nn, build.matrix(a), build.matrix(b), added))  # type: ignore[no-any-return]
 

@@ -65,10 +65,8 @@ def batch_norm_training(
     affine = (_affine(build, x, one, value, dtype=dtype) for one, value in ((gamma, 1.0), (beta, 0.0)))
     found = norms.batch_norm(build.nn, build.given(x), *affine, eps=eps)
     moving = [build.given(one, dtype) for one in running]
-    count = x.size // x.shape[1]
-    vectors = norms.inverse_and_moved_averages(
-        build.nn, found, moving, eps=eps, keep=1 - momentum, add=(momentum, momentum * norms.unbiased(count))
-    )
+    shares = norms.shares(add=momentum, count=norms.values_of_channel(x.shape))
+    vectors = norms.inverse_and_moved_averages(build.nn, found, moving, eps=eps, **shares)
     return tuple(build.taken(one) for one in (found.y, found.mean, *vectors))
 
 

@@ -116,8 +116,7 @@ def slice_(
 ) -> Operand:
     """Return a part of x along an axis."""
     axis = axis_of(axis, len(x.shape))
-    first, last, _ = slice(begin, None if end == LAST else end).indices(x.shape[axis])
-    count = len(range(first, last, step))
+    first, count = nn.section(x.shape[axis], begin, None if end == LAST else end, step)
     if count == x.shape[axis]:
         return x
     return _box(build, x, axis, first if count else 0, count, step if count > 1 else 1)
@@ -143,7 +142,7 @@ def slice_backward(
 ) -> Operand:
     """Return the gradient of `slice_`."""
     axis = axis_of(axis, len(shape))
-    first, _, _ = slice(begin, None if end == LAST else end).indices(shape[axis])
+    first, _ = nn.section(shape[axis], begin, None if end == LAST else end)
     return _put_back(build, dy, shape, axis, first if dy.shape[axis] else 0, step if dy.shape[axis] > 1 else 1)
 
 
@@ -159,8 +158,8 @@ def select_backward(build: Builder, dy: Operand, shape: Sequence[int], axis: int
 def pad(build: Builder, x: Operand, widths: Sequence[int], value: float = 0) -> Operand:
     """Return x with a number around it; negative widths cut."""
     before, after = [0] * len(x.shape), [0] * len(x.shape)
-    for i in range(len(widths) // 2):
-        before[-1 - i], after[-1 - i] = widths[2 * i], widths[2 * i + 1]
+    for axis, low, high in zip(reversed(range(len(before))), widths[::2], widths[1::2]):
+        before[axis], after[axis] = low, high
     return build.taken(nn.padded(build.nn, build.given(x), before, after, value))  # type: ignore[no-any-return]
 
 

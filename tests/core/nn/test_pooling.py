@@ -124,9 +124,7 @@ def test_padding_adds_and_cuts():
 
 def test_places_of_maxima():
     def function(build: Build, x: Tensor) -> tuple[Tensor, ...]:
-        problem = pooling.pool_problem(x, "max", (2, 2), (2, 2))
-        (y,) = build.add(problem, x)
-        return y, pooling.places(build, problem, x, y)
+        return pooling.pool_with_places(build, x, (2, 2), stride=(2, 2))
 
     x = image(1, 2, 4, 6)
     found = built(function, {"x": x, "dy0": np.ones((1, 2, 2, 3), np.float32)})
@@ -141,9 +139,7 @@ def test_places_of_maxima():
 @pytest.mark.parametrize("columns_first", [False, True])
 def test_places_in_the_whole_tensor(columns_first: bool) -> None:
     def function(build: Build, x: Tensor) -> Tensor:
-        problem = pooling.pool_problem(x, "max", (2, 3), (2, 3))
-        (y,) = build.add(problem, x)
-        found = pooling.places(build, problem, x, y)
+        _, found = pooling.pool_with_places(build, x, (2, 3), stride=(2, 3))
         return pooling.places_in_tensor(build, found, (4, 6), "float32", columns_first=columns_first)
 
     x = image(2, 3, 4, 6)
@@ -156,8 +152,7 @@ def test_places_in_the_whole_tensor(columns_first: bool) -> None:
 
 def test_places_of_halves_are_exact() -> None:
     def function(build: Build, x: Tensor) -> Tensor:
-        problem = pooling.pool_problem(x, "max", (2, 2), (2, 2))
-        return pooling.places(build, problem, x, build.add(problem, x)[0])
+        return pooling.pool_with_places(build, x, (2, 2), stride=(2, 2))[1]
 
     x = np.zeros((1, 1, 60, 60), np.float16)
     x[0, 0, 1::2, 1::2] = 1

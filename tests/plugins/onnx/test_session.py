@@ -269,7 +269,7 @@ def test_wrong_inputs_are_named(given: dict[str, np.ndarray], words: str) -> Non
 def test_shapes_that_do_not_fit_name_the_node() -> None:
     nodes = [node("MatMul", "x w", "y")]
     proto = model(nodes, {"x": (np.float32, ["n", "k"])}, {"y": (np.float32, None)}, {"w": np.ones((4, 2), np.float32)})
-    with pytest.raises(OnnxError, match=r"\[onnx\] got MatMul 'MatMul_y' with inputs \[\(2, 3\), \(4, 2\)\]"):
+    with pytest.raises(OnnxError, match=r"\[onnx\] got MatMul 'MatMul_y', .*shapes \(2, 3\) and \(4, 2\)"):
         Session(proto).run({"x": np.zeros((2, 3), np.float32)})
 
 
