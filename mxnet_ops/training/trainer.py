@@ -131,14 +131,15 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         complete = True
         for index, parameter in enumerate(self._params):
             before = self._residents.get(index)
-            if (before is not None and before.left) or self._why_alone(parameter):
+            if before is not None:
+                if before.left or (parameter._data and resident_of(parameter._data[0]) is before):
+                    continue
+            if self._why_alone(parameter):
                 continue
             if parameter._data is None:
                 complete = False
                 continue
             array = parameter._data[0]
-            if array is not None and resident_of(array) is before is not None:
-                continue
             if not array.size:
                 continue
             self._residents[index] = self._adopted(parameter, array)
