@@ -187,8 +187,12 @@ def show(what: str, step: Callable, runs: int, threads: bool = False) -> tuple[f
 
 
 def name_of(thread: str) -> str:
-    """Return the number of a thread, and whether it is the one that runs this program."""
-    return "main" if int(thread) == os.getpid() else thread
+    """Return the name and the number of a thread, or `main` for the one that runs this program."""
+    if int(thread) == os.getpid():
+        return "main"
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/comm") as file:
+        return f"{file.read().strip()}:{thread}"
+    return thread
 
 
 def main() -> None:
