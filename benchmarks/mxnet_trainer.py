@@ -2,11 +2,14 @@
 
     python benchmarks/mxnet_trainer.py resnet50_v1 resnet18_v1 --batch 32 --device gpu --precision float16 --module
     python benchmarks/mxnet_trainer.py mobilenetv2_1.0 vgg16 --batch 2 --size 64 --device pocl --staged
+    python benchmarks/mxnet_trainer.py resnet18_v1 --trainers clgraft,core --threads --json trainers.json
 
 All run the same net in regions with SGD and momentum: `gluon.Trainer` with ``ocl_sgd``; `clgraft.mxnet_ops.Trainer`,
 with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update; with
 `--module` also a `Module` with ``ocl_sgd``, and one that `clgraft.mxnet_ops.resident` was called for. Times are medians
-of the wall clock and of the processors, with what a step sends to the device and brings back.
+of the wall clock and of the processors, with what a step sends to the device and brings back. `--trainers` chooses,
+`--threads` adds the processor time of each thread that takes some. A file of `--json` has a row for each net with the
+core's trainer as the peer, one for each precision with float32 as the peer, and the processor time.
 
 With `--staged` PoCL is treated as a device with memory of its own. Its threads compute kernels and nothing else, so the
 processors' other time is what a step costs the host of a GPU: Python, MXNet, and the copies that a bus would make.
@@ -15,6 +18,7 @@ processors' other time is what a step costs the host of a GPU: Python, MXNet, an
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import statistics
@@ -25,9 +29,12 @@ from typing import Any
 
 import numpy as np
 from progress import announced
+from timing import keep, row
 
 SETTINGS = {"learning_rate": 1e-3, "momentum": 0.9}
+TRAINERS = ("gluon", "clgraft", "core")
 WARM = 3  # steps before those that are timed
+LISTED = 6  # threads with `--threads`
 workers: set[str] = set()  # threads that compute kernels, with `--staged`
 
 
@@ -41,6 +48,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--precision", choices=("float16", "bfloat16"), help="time clgraft's trainer with it too")
     parser.add_argument("--module", action="store_true", help="time modules too")
+    parser.add_argument("--trainers", default=",".join(TRAINERS), help="which to time (default: %(default)s)")
+    parser.add_argument("--threads", action="store_true", help="show the processor time of threads")
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the times")
     parser.add_argument("--staged", action="store_true", help="treat PoCL as a device with memory of its own")
     return parser.parse_args()
 
@@ -135,8 +145,8 @@ def thread_seconds() -> dict[str, float]:
     """Return the processor seconds of each thread of this process."""
     found = {}
     for thread in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{thread}/schedstat") as file:
-            found[thread] = int(file.read().split()[0]) / 1e9
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/schedstat") as file:
+            found[thread] = int(file.read().split()[0]) / 1e9  # of one that has not ended meanwhile
     return found
 
 
@@ -145,15 +155,15 @@ def kernel_seconds() -> float:
     return sum(seconds for thread, seconds in thread_seconds().items() if thread in workers)
 
 
-def show(what: str, step: Callable, runs: int) -> None:
-    """Time a step and print a line."""
+def show(what: str, step: Callable, runs: int, threads: bool = False) -> tuple[float, float]:
+    """Time a step and print a line; return the seconds of the wall clock and of the processors."""
     from clgraft import core
 
     context = core.context()
     for _ in range(WARM):
         step()
     times = []
-    before = context.counters()
+    before, alone = context.counters(), thread_seconds()
     for _ in range(runs):
         computing, began, busy = kernel_seconds(), time.perf_counter(), time.process_time()
         step()
@@ -166,6 +176,23 @@ def show(what: str, step: Callable, runs: int) -> None:
     without = f", without kernels {host:.2f} ms" if workers else ""
     moved = f"{down:.1f} MB down, {up:.1f} MB up"
     print(f"{what:40} {wall:8.2f} ms  processors {processors:8.2f} ms{without}  {moved}", flush=True)
+    if threads:
+        spent_by = {thread: 1e3 * (now - alone.get(thread, 0.0)) / runs for thread, now in thread_seconds().items()}
+        most = sorted(((ms, thread) for thread, ms in spent_by.items() if ms > 0.05), reverse=True)
+        rest = sum(ms for ms, _ in most[LISTED:])
+        print(
+            "   ", *(f"{name_of(thread)} {ms:.1f}" for ms, thread in most[:LISTED]), f"others {rest:.1f} ms", flush=True
+        )
+    return 1e-3 * wall, 1e-3 * processors
+
+
+def name_of(thread: str) -> str:
+    """Return the name and the number of a thread, or `main` for the one that runs this program."""
+    if int(thread) == os.getpid():
+        return "main"
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/comm") as file:
+        return f"{file.read().strip()}:{thread}"
+    return thread
 
 
 def main() -> None:
@@ -179,14 +206,37 @@ def main() -> None:
     if options.staged:
         stage()
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} steps")
+    timed = options.trainers.split(",")
+    every = [("gluon", None), *[("clgraft", options.precision)] * bool(options.precision), ("clgraft", None)]
+    rows: list[Any] = []
     for name in announced(options.nets):
-        kinds = [("gluon", None), *[("clgraft", options.precision)] * bool(options.precision), ("clgraft", None)]
-        for trainer, precision in kinds:
-            net, step = gluon_step(name, options, trainer, precision)
-            show(f"{name}, {trainer}'s trainer, {precision or 'float32'}", step, options.runs)
-        show(f"{name}, the core's trainer, float32", core_step(net, options), options.runs)
+        found, net = {}, None
+        for trainer, precision in every:
+            if trainer in timed:
+                net, step = gluon_step(name, options, trainer, precision)
+                what = f"{name}, {trainer}'s trainer, {precision or 'float32'}"
+                found[trainer, precision] = show(what, step, options.runs, options.threads)
+        if "core" in timed:
+            what = f"{name}, the core's trainer, float32"
+            net = net or gluon_step(name, options, "gluon", None)[0]
+            found["core", None] = show(what, core_step(net, options), options.runs, options.threads)
         for resident in (False, True) if options.module else ():
             show(f"{name}, {'resident ' * resident}module", module_step(name, options, resident), options.runs)
+        rows += rows_of(name, found, options.precision)
+    keep(options.json, core.context(), rows, {"core": "the core's trainer", "float32": "clgraft in float32"})
+
+
+def rows_of(name: str, found: dict[tuple[str, str | None], tuple[float, float]], precision: str | None) -> list[Any]:
+    """Return the rows of a net, from the seconds by trainer and precision."""
+    rows = []
+    ours, core, smaller = (found.get(key) for key in (("clgraft", None), ("core", None), ("clgraft", precision)))
+    if ours is not None:
+        peer, seconds = ("", 0.0) if core is None else ("core", core[0])
+        rows = [row("trainers", name, "training", peer, seconds, ours[0])]
+        rows.append(row("trainers, processors", name, "training", "", 0.0, ours[1]))
+    if ours is not None and smaller is not None and precision:
+        rows.append(row(f"trainers {precision}", name, "training", "float32", ours[0], smaller[0]))
+    return rows
 
 
 if __name__ == "__main__":

@@ -148,8 +148,9 @@ def interleaved(models: dict[str, Any], action: str, runs: int) -> dict[str, lis
 def row_of(name: str, action: str, seconds: dict[str, float], floors: dict[str, float]) -> Measurement:
     """Return the row of a net, by the names of its kinds."""
     native = seconds.get("native", 0.0)
-    more = {kind: seconds[kind] for kind in ("regions", "frozen", "trainer") if kind in seconds}
-    more |= {f"{kind}_floor": floors[kind] for kind in more}
+    kept = {"regions": "regions", "frozen": "frozen", **({"trainer": "updated"} if action == "train" else {})}
+    more = {field: seconds[kind] for kind, field in kept.items() if kind in seconds}
+    more |= {f"{field}_floor": floors[kind] for kind, field in kept.items() if kind in seconds}
     direction = {"infer": "inference", "train": "training"}[action]
     peer = "mxnet" if native else ""
     return row("nets", name, direction, peer, native, seconds["operators"], floor=floors["operators"], **more)

@@ -205,6 +205,20 @@ def sessions(runs: Sequence[Run]) -> list[str]:
     return nets(runs, "sessions")
 
 
+def trainers(runs: Sequence[Run]) -> list[str]:
+    """Return a table of training steps in MXNet: against the core's trainer, processor time, other precisions."""
+    found: dict[str, dict[str, str]] = {}
+    for row in (row for run in runs for row in run.results.rows if row.set.split(",")[0].split()[0] == "trainers"):
+        text = number(1e3 * row.ours)
+        if row.native:
+            text += f" / {number(1e3 * row.native)}: {row.native / row.ours:.2f}"
+        found.setdefault(row.set, {})[re.sub(r"_?1\.0$", "", row.name)] = text
+    named = {"trainers": "`Trainer` / the core's trainer", "trainers, processors": "its processors"}
+    heads = [named.get(kind, f"`Trainer`, {kind.split()[-1]} / float32") for kind in found]
+    names = dict.fromkeys(name for by_name in found.values() for name in by_name)
+    return table(["net", *heads], [[name, *(by_name.get(name, "-") for by_name in found.values())] for name in names])
+
+
 def _net(cell: Cell, run: Run) -> str:
     text = f"{number(1e3 * cell.ours)}"
     if cell.native:
@@ -444,7 +458,7 @@ def wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-TABLES = (nets, sessions, overview, headline, memory, groups, slower, types, calls, made, machines)
+TABLES = (nets, sessions, trainers, overview, headline, memory, groups, slower, types, calls, made, machines)
 KINDS: dict[str, Callable[[Sequence[Run]], list[str]]] = {one.__name__: one for one in TABLES}
 
 

@@ -298,9 +298,9 @@ GOMP_SPINCOUNT = Setting(
     "GOMP_SPINCOUNT",
     "openmp",
     "what GNU's OpenMP reads",
-    values="a number; 20000 with `clgraft.mxnet_ops`",
+    values="a number; 20000 or less with `clgraft.mxnet_ops`",
     effect="how long [threads wait](#threads)",
-    unset="20000 with clgraft.mxnet_ops",
+    unset="20000 with clgraft.mxnet_ops, less with more than four processors",
 )
 MXNET_MKLDNN_ENABLED = Setting(
     "MXNET_MKLDNN_ENABLED",

@@ -6,6 +6,7 @@
 #include "arrays.h"
 #include "errors.h"
 #include "handles.h"
+#include "wait.h"
 
 static void array_free(void *object) {
     struct clg_array_s *a = object;
@@ -87,8 +88,10 @@ static clg_status move(clg_array array, uint64_t offset, void *data, uint64_t by
             if (!code && write) memcpy((char *)a->memory + offset, data, bytes);
             if (!code && !write) memcpy(data, (char *)a->memory + offset, bytes);
         } else {
-            code = write ? cl_write(c->queue, a->mem, offset, bytes, data)
-                         : cl_read(c->queue, a->mem, offset, bytes, data);
+            if (!write && c->host_access == CLG_STAGED) code = clg_wait_queue(c);
+            if (!code)
+                code = write ? cl_write(c->queue, a->mem, offset, bytes, data)
+                             : cl_read(c->queue, a->mem, offset, bytes, data);
         }
         if (!code && c->host_access == CLG_STAGED)
             *(write ? &c->counters.bytes_to_device : &c->counters.bytes_to_host) += bytes;

@@ -35,6 +35,7 @@ SOURCES = (
     "transfer.c",
     "turns.c",
     "verbose.c",
+    "wait.c",
 )
 PYTHON_SIDE = """
 int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,

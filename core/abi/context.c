@@ -8,6 +8,7 @@
 #include "handles.h"
 #include "plan.h"
 #include "transfer.h"
+#include "wait.h"
 
 enum { TICKETS_BYTES = 32 << 10 };
 
@@ -114,7 +115,7 @@ clg_status clg_context_finish(clg_context context) {
         clg_affinity affinity;
         clg_affinity_keep(&affinity);
         clg_turn_begin(&c->turns); /* after all that was called before, and before what others call meanwhile */
-        int32_t code = cl_finish(c->queue);
+        int32_t code = clg_wait_queue(c);
         clg_turn_end(&c->turns);
         clg_affinity_restore(&affinity);
         if (code) status = clg_cl_fail("clFinish", code);

@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "events.h"
 #include "handles.h"
+#include "wait.h"
 
 struct clg_event_s {
     pthread_mutex_t mutex;
@@ -17,6 +18,7 @@ struct clg_event_s {
     clg_status status;
     char message[1024];
     cl_object marker; /* done when the device is; NULL: it is done */
+    bool staged;      /* of a device with memory of its own */
     unsigned fork_count;
 };
 
@@ -180,12 +182,13 @@ static started *keep(const clg_job *job) {
     return s;
 }
 
-static clg_event new_event(struct clg_event_s **made) {
+static clg_event new_event(struct clg_event_s **made, bool staged) {
     struct clg_event_s *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->changed, NULL);
     e->fork_count = clg_fork_count();
+    e->staged = staged;
     clg_event handle = clg_handle_new(CLG_KIND_EVENT, e, event_free);
     if (!handle) event_free(e);
     *made = e;
@@ -194,7 +197,7 @@ static clg_event new_event(struct clg_event_s **made) {
 
 clg_status clg_runner_start(const clg_job *job, bool host, clg_event *event) {
     struct clg_event_s *e = NULL;
-    clg_event handle = new_event(&e);
+    clg_event handle = new_event(&e, job->plan->context->host_access == CLG_STAGED);
     clg_status status = handle ? CLG_OK : clg_fail(CLG_OUT_OF_MEMORY, "[run] no memory for an event");
     clg_turns *turns = &job->plan->context->turns;
     if (!status && !host && clg_turn_begin_if_free(turns)) {
@@ -242,6 +245,7 @@ clg_status clg_event_wait(clg_event event) {
         pthread_mutex_lock(&e->mutex);
         while (!e->ran) pthread_cond_wait(&e->changed, &e->mutex);
         pthread_mutex_unlock(&e->mutex);
+        if (e->marker && e->staged) clg_wait_asleep(e->marker);
         int32_t code = e->marker ? cl_wait(&e->marker) : 0;
         status = e->status ? clg_fail(e->status, "%s", e->message)
                  : code    ? clg_cl_fail("clWaitForEvents", code)

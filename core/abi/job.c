@@ -9,6 +9,7 @@
 #include "overlap.h"
 #include "transfer.h"
 #include "verbose.h"
+#include "wait.h"
 
 static clg_status check_buffer(const struct clg_plan_s *p, uint32_t i, const clg_buffer *b) {
     const clg_argument *a = &p->arguments[i];
@@ -275,7 +276,7 @@ static clg_status run_locked(const clg_job *job, bool host) {
     if (!status) status = map_results(p);
     if (host || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */
         /* also after an error: nothing may still use the caller's memory when this returns */
-        int32_t code = cl_finish(c->queue);
+        int32_t code = clg_wait_queue(c);
         if (code && !status) status = clg_cl_fail("clFinish", code);
         c->queued = false;
     } else {

@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "handles.h"
 #include "transfer.h"
+#include "wait.h"
 
 #ifndef CLG_SLOT_BYTES
 #define CLG_SLOT_BYTES (2 << 20) /* tests take less; a multiple of ALIGNMENT */
@@ -181,7 +182,7 @@ clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) 
     choose_queue(c, &t->down);
     choose_queue(c, &t->up);
     if (pending && c->queued && t->down.on != c->queue) { /* kernels of an earlier run may still read these copies */
-        int32_t code = cl_finish(c->queue);
+        int32_t code = clg_wait_queue(c);
         if (code) return clg_cl_fail("clFinish", code);
         c->queued = false;
     }
@@ -204,8 +205,8 @@ static bool is_done(cl_object event) {
     return !cl_event_status(event, &state) && state <= CL_COMPLETE_;
 }
 
-static clg_status wait_for(cl_object event) {
-    int32_t code = cl_wait(&event);
+static clg_status wait_for(struct clg_context_s *c, const stream *s, cl_object event) {
+    int32_t code = clg_wait_event(c, s->on, event);
     return code ? clg_cl_fail("clWaitForEvents", code) : CLG_OK;
 }
 
@@ -268,7 +269,7 @@ static clg_status fill(struct clg_context_s *c) {
         slot *k = &s->slots[s->filled % SLOTS];
         if (k->event) { /* of the transfer that used it before */
             if (s->filled > s->sent && !is_done(k->event)) break;
-            clg_status status = wait_for(k->event);
+            clg_status status = wait_for(c, s, k->event);
             if (status) return status;
         }
         clg_status status = prepare_slot(c, s, k);
@@ -320,7 +321,7 @@ static clg_status empty_slot(struct clg_context_s *c) {
     clg_status status = send_down(c, t->down.slot_count);
     for (uint32_t i = 0; i < SLOTS; i++) clg_copy_wait(t->copier, &t->down.slots[i].pending);
     slot *k = &s->slots[s->got % SLOTS];
-    if (!status) status = wait_for(k->event);
+    if (!status) status = wait_for(c, s, k->event);
     if (status) return status;
     copy_slot(t, s, s->got, true);
     s->got++;
@@ -381,7 +382,7 @@ clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {
     struct clg_transfers *t = c->transfers;
     if (!t) return status;
     if (!status) status = send_down(c, t->down.slot_count); /* what no launch uses */
-    if (!status && t->wait) status = wait_for(t->wait);
+    if (!status && t->wait) status = wait_for(c, &t->down, t->wait);
     if (!status) status = clg_transfers_after(p, UINT32_MAX, true);
     if (!status) cl_flush(c->queue);
     while (!status && t->up.got < t->up.sent) status = empty_slot(c);

@@ -17,7 +17,7 @@ from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.operators.update import UpdateProblem
-from clgraft.core.problem import Problem
+from clgraft.core.problem import SMALL, Problem
 
 Backward = Callable[["Build", "tuple[Tensor | None, ...]", "tuple[bool, ...]"], "Sequence[Tensor | None]"]
 
@@ -142,10 +142,19 @@ class Build:
         reduce: Sequence[Reduction | None] = (),
         alpha: str = "",
         unwanted: Sequence[str] = (),
+        single: Sequence[str] = (),
     ) -> tuple[Tensor, ...]:
-        """Add an expression of x0, x1, ..., which broadcast and have one type; return y0, y1, ..."""
+        """Add an expression of x0, x1, ..., which broadcast; return y0, y1, ...
+
+        They have one type, or next to one of 16 bits some are float32, and so are the outputs that `single` names.
+        """
         shapes = tuple(tensor.shape for tensor in tensors)
-        problem = PointwiseProblem(shapes, text, tuple(reduce), tuple(scalars or {}), alpha, dtype=tensors[0].dtype)
+        dtype = next((tensor.dtype for tensor in tensors if tensor.dtype in SMALL), tensors[0].dtype)
+        wide: tuple[str, ...] = ()
+        if dtype in SMALL:
+            wide = (*(f"x{place}" for place, one in enumerate(tensors) if one.dtype == "float32"), *single)
+        numbers = tuple(scalars or {})
+        problem = PointwiseProblem(shapes, text, tuple(reduce), numbers, alpha, dtype=dtype, float32_arguments=wide)
         return self.add(problem, *tensors, scalars=scalars, unwanted=unwanted)
 
     def update(

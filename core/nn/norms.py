@@ -270,7 +270,7 @@ def in_groups(shape: Sequence[int], groups: int) -> tuple[int, int, int, int]:
 
 
 class Moments(NamedTuple):
-    """Mean and variance over some axes, which stay as 1: the mean is shift + difference.
+    """Mean and variance over some axes, which stay as 1: the mean is shift + difference. They are float32 for 16 bits.
 
     The shift is the mean as it can be stored, and the difference is the mean of x - shift. So no digits are lost where
     the mean is large. The variance is biased: square - difference^2, square being the mean of (x - shift)^2.
@@ -285,16 +285,16 @@ def moments(build: Build, x: Tensor, axes: Collection[int]) -> Moments:
     """Return mean and variance over some axes; sums come first and are divided as a whole."""
     count = math.prod(x.shape[axis] for axis in axes)
     share, fold = {"share": 1 / max(1, count)}, Reduction("sum", shape=kept_shape(x.shape, axes))
-    (shift,) = build.pointwise("y0 = x0;", [x], share, (fold,), "share")
+    (shift,) = build.pointwise("y0 = x0;", [x], share, (fold,), "share", single=("y0",))
     text = "real d = x0 - x1; y0 = d; y1 = d * d;"
-    return Moments(shift, *build.pointwise(text, [x, shift], share, (fold, fold), "share"))
+    return Moments(shift, *build.pointwise(text, [x, shift], share, (fold, fold), "share", single=("y0", "y1")))
 
 
 def moments_with_deviation(build: Build, x: Tensor, axes: Collection[int], inverse: Tensor) -> Moments:
     """Return moments whose deviation is that of a given 1 / deviation, which includes an eps: theirs is 0."""
     shift, difference, _ = moments(build, x, axes)
     inverse = build.reshape(inverse, difference.shape)
-    (square,) = build.pointwise("y0 = x0 * x0 + 1 / (x1 * x1);", [difference, inverse])
+    (square,) = build.pointwise("y0 = x0 * x0 + 1 / (x1 * x1);", [difference, inverse], single=("y0",))
     return Moments(shift, difference, square)
 
 
@@ -351,7 +351,7 @@ def by_moments_gradients(
     if wanted[0]:
         text = f"{DEVIATION} real g = x5 * x4; y0 = g; y1 = g * ((x0 - x1 - x2) / deviation);"
         fold = Reduction("sum", shape=kept)
-        given += build.pointwise(text, given, {**share, **scalars}, (fold, fold), "share")
+        given += build.pointwise(text, given, {**share, **scalars}, (fold, fold), "share", single=("y0", "y1"))
     if wanted[1] or wanted[2]:
         text = f"{DEVIATION} y0 = x4 * ((x0 - x1 - x2) / deviation); y1 = x4;"
         fold = Reduction("sum", shape=gamma.shape)
@@ -384,20 +384,22 @@ def centred_norm(build: Build, x: Tensor, axes: Collection[int], *, eps: float |
     kept, first = kept_shape(x.shape, axes), build.here
     share = {"share": 1 / max(1, math.prod(x.shape[axis] for axis in axes))}
     fold = (Reduction("sum", shape=kept),)
-    (middle,) = build.pointwise("y0 = x0 * share;", [x], share, fold)
+    (middle,) = build.pointwise("y0 = x0 * share;", [x], share, fold, single=("y0",))
     if eps is None:
         (y,) = build.pointwise("y0 = x0 - x1;", [x, middle])
     else:
-        (variance,) = build.pointwise("y0 = (x0 - x1) * (x0 - x1) * share;", [x, middle], share, fold)
+        text = "y0 = (x0 - x1) * (x0 - x1) * share;"
+        (variance,) = build.pointwise(text, [x, middle], share, fold, single=("y0",))
         (y,) = build.pointwise("y0 = (x0 - x1) / (sqrt(x2) + eps);", [x, middle, variance], {"eps": eps})
 
     def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         (dy,) = dys
         assert dy is not None
         if eps is None:
-            (total,) = build.pointwise("y0 = x0 * share;", [dy], share, fold)
+            (total,) = build.pointwise("y0 = x0 * share;", [dy], share, fold, single=("y0",))
             return build.pointwise("y0 = x0 - x1;", [dy, total])
-        sums = build.pointwise("y0 = x1 * share; y1 = x1 * x0 * share;", [y, dy], share, fold * 2)
+        text = "y0 = x1 * share; y1 = x1 * x0 * share;"
+        sums = build.pointwise(text, [y, dy], share, fold * 2, single=("y0", "y1"))
         text = "y0 = (x1 - x3 - x0 * x4) / (sqrt(x2) + eps);"
         return build.pointwise(text, [y, dy, variance, *sums], {"eps": eps})
 
@@ -409,9 +411,10 @@ def centred_norm(build: Build, x: Tensor, axes: Collection[int], *, eps: float |
 
 
 def squared_length(build: Build, x: Tensor, axes: Collection[int], *, absolute: bool = False) -> Tensor:
-    """Return the sum of squares over some axes, or with `absolute` of absolute values."""
+    """Return the sum of squares over some axes, or with `absolute` of absolute values; float32 for 16 bits."""
     kept, text = kept_shape(x.shape, axes), "y0 = fabs(x0);" if absolute else "y0 = x0 * x0;"
-    return build.pointwise(text, [x], reduce=(Reduction("sum", shape=kept),) if kept != x.shape else ())[0]
+    fold = (Reduction("sum", shape=kept),) if kept != x.shape else ()
+    return build.pointwise(text, [x], reduce=fold, single=("y0",))[0]
 
 
 def length_norm(build: Build, x: Tensor, axes: Collection[int], *, eps: float, scale: Tensor | None = None) -> Tensor:
@@ -421,7 +424,7 @@ def length_norm(build: Build, x: Tensor, axes: Collection[int], *, eps: float, s
     """
     kept, first = kept_shape(x.shape, axes), build.here
     fold, scalars = Reduction("sum", shape=kept), {"eps": eps}
-    (squares,) = build.pointwise("y0 = x0 * x0;", [x], reduce=(fold,))
+    (squares,) = build.pointwise("y0 = x0 * x0;", [x], reduce=(fold,), single=("y0",))
     if scale is None:
         (y,) = build.pointwise("y0 = x0 / sqrt(x1 + eps);", [x, squares], scalars)
     else:
@@ -431,10 +434,10 @@ def length_norm(build: Build, x: Tensor, axes: Collection[int], *, eps: float, s
         (dy,) = dys
         assert dy is not None
         if scale is None:
-            (inner,) = build.pointwise("y0 = x0 * x1;", [y, dy], reduce=(fold,))
+            (inner,) = build.pointwise("y0 = x0 * x1;", [y, dy], reduce=(fold,), single=("y0",))
             text = "y0 = (x1 - x0 * x3) / sqrt(x2 + eps);"
             return build.pointwise(text, [y, dy, squares, inner], scalars)
-        (inner,) = build.pointwise("y0 = x2 * x1 * x0;", [x, dy, scale], reduce=(fold,))
+        (inner,) = build.pointwise("y0 = x2 * x1 * x0;", [x, dy, scale], reduce=(fold,), single=("y0",))
         unwanted = [name for name, asked in zip(("y0", "y1"), wanted) if not asked]
         text = (
             "real factor = 1 / sqrt(x2 + eps); "

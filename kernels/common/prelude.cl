@@ -55,7 +55,7 @@ typedef float real;
     ushort##n narrow##n(const float##n value) {                                               \
         const uint##n bits = as_uint##n(value);                                               \
         const uint##n nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u; \
-        return convert_ushort##n(((bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest) >> 16); \
+        return convert_ushort##n((value != value ? nan : nearest) >> 16);                     \
     }
 #if STORAGE == 16 && defined(PTX)
 #include "common/ptx.cl"

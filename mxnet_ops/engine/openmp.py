@@ -20,7 +20,9 @@ import threading
 from collections.abc import Iterator
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-ROUNDS = 20000  # 0.3 to 1 ms, longer than the pauses between MXNet's own operators: 1000 make these 1.4 times slower
+# 20000 rounds are 0.3 to 1 ms, longer than the pauses between MXNet's own operators: 1000 make these 1.4 times slower.
+# With many threads fewer: what all of them wait after each operator is processor time of a training step on a GPU.
+ROUNDS, OF_ALL = 20000, 80000
 MAPS = "/proc/self/maps"
 LIBRARIES = re.compile(r"/[^\n]*/lib(?:gomp|omp|iomp5)\b[^/\n]*\.so[^/\n]*")
 
@@ -28,7 +30,12 @@ LIBRARIES = re.compile(r"/[^\n]*/lib(?:gomp|omp|iomp5)\b[^/\n]*\.so[^/\n]*")
 def let_threads_sleep() -> None:
     """Set the number of rounds, unless the user has chosen how OpenMP's threads wait."""
     if not any(name in os.environ for name in VARIABLES):
-        os.environ["GOMP_SPINCOUNT"] = str(ROUNDS)
+        os.environ["GOMP_SPINCOUNT"] = str(rounds(os.cpu_count() or 1))
+
+
+def rounds(processors: int) -> int:
+    """Return for how many rounds each thread waits actively, where there is one for each processor."""
+    return min(ROUNDS, OF_ALL // processors)
 
 
 @contextlib.contextmanager

@@ -131,14 +131,15 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         complete = True
         for index, parameter in enumerate(self._params):
             before = self._residents.get(index)
-            if (before is not None and before.left) or self._why_alone(parameter):
+            known = bool(parameter._data) and resident_of(parameter._data[0]) is before is not None
+            if known or (before is not None and before.left):
+                continue
+            if self._why_alone(parameter):
                 continue
             if parameter._data is None:
                 complete = False
                 continue
             array = parameter._data[0]
-            if array is not None and resident_of(array) is before is not None:
-                continue
             if not array.size:
                 continue
             self._residents[index] = self._adopted(parameter, array)
@@ -176,27 +177,34 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             if parameter.grad_req != "null"
         ]
         items = {index: self._item(index, resident_of(array)) for index, _, array in learned}
-        self._home.settle()
-        scaler = getattr(self, "_amp_loss_scaler", None)
-        if scaler is not None and scaler.has_overflow(self._with_gradients()):
-            return
-        alone: list[tuple[int, Any, Any]] = []
-        moved: list[tuple[int, Item]] = []
-        for index, parameter, array in learned:
-            item = items[index]
-            if not (array._fresh_grad if item is None else item.weight.fresh):
-                if not ignore_stale_grad:
+        moved = [(index, item) for index, item in items.items() if item is not None]
+        prepared = self._updates.prepare(self._optimizer, moved) if moved else None
+        taken = False
+        try:
+            self._home.settle()
+            scaler = getattr(self, "_amp_loss_scaler", None)
+            if scaler is not None and scaler.has_overflow(self._with_gradients()):
+                return
+            fresh = {index: _is_fresh(items[index], array) for index, _, array in learned}
+            for index, parameter, array in learned:
+                if not (fresh[index] or ignore_stale_grad):
                     raise UserWarning(STALE.format(parameter.name, array.context))
-            elif item is None:
-                alone.append((index, parameter._grad[0], array))
-                array._fresh_grad = False
-            else:
-                moved.append((index, item))
-                item.weight.fresh = False
+            taken = all(fresh[index] for index, _ in moved)
+        finally:
+            if prepared is not None and not taken:
+                prepared.cancel()
+        if not taken:  # without those that are stale
+            moved = [(index, item) for index, item in moved if fresh[index]]
+            prepared = self._updates.prepare(self._optimizer, moved) if moved else None
+        alone = [(index, p._grad[0], array) for index, p, array in learned if items[index] is None and fresh[index]]
+        for _, _, array in alone:
+            array._fresh_grad = False
         if alone:
             self._updaters[0](*zip(*alone))
-        if moved:
-            self._updates.run(self._optimizer, moved)
+        if prepared is not None:
+            prepared.run()
+            for item in prepared.items:
+                item.weight.fresh = False
 
     def _with_gradients(self) -> list[Any]:
         """Return what has all gradients for AMP; for those on the device one element that overflows with them."""
@@ -220,3 +228,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return None
         resident.follow()
         return self._updates.item(self._updaters[0], index, resident)
+
+
+def _is_fresh(item: Item | None, array: Any) -> bool:
+    """Return whether a backward has written the gradient of a parameter since the last update."""
+    return bool(array._fresh_grad if item is None else item.weight.fresh)

@@ -26,6 +26,63 @@ from clgraft.mxnet_ops.training.update import (
 MOST_UPDATES = 8  # sets of parameters and groups of numbers that stay compiled
 
 
+class Prepared:
+    """An update that has been counted, and waits for the gradients.
+
+    Parameters
+    ----------
+    optimizer : mx.optimizer.Optimizer
+    moved : sequence of tuple
+        Indices with their items.
+    """
+
+    def __init__(self, optimizer: Any, moved: Sequence[tuple[Any, Item]]) -> None:
+        self._optimizer, self.items = optimizer, [item for _, item in moved]
+        indices = [index for index, _ in moved]
+        self._before = dict(optimizer._index_update_count), optimizer.num_update
+        # MXNet counts before it asks for rates, but AdaDelta
+        optimizer._update_count(indices)
+        rates = zip(optimizer._get_lrs(indices), optimizer._get_wds(indices))
+        counts = optimizer._index_update_count
+        self.numbers = [Numbers(float(lr), float(wd), counts[index]) for index, (lr, wd) in zip(indices, rates)]
+        self.decays = tuple(each.wd != 0 for each in self.numbers)
+        self._optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(self.decays)}
+        self.update: Update | None = None
+
+    def find(self, compiled: dict[Any, Update]) -> None:
+        """Take the compiled update, or compile it."""
+        groups = groups_of(self.numbers)
+        arrays = tuple(id(one) for item in self.items for one in (*item.changing, item.weight.gradient))
+        kinds = tuple((one.kind, one.names, one.histories) for one in self._optimizers.values())
+        key = (arrays, groups, self.decays, kinds)
+        if key not in compiled:
+            if len(compiled) >= MOST_UPDATES:
+                del compiled[next(iter(compiled))]
+            context = self.items[0].weight.home.context
+            compiled[key] = compile_update(context, self.items, groups, self._optimizers, self.decays)
+        self.update = compiled[key]
+
+    def run(self) -> None:
+        """Update the parameters, after their backward; the update is queued."""
+        assert self.update is not None
+        home = self.items[0].weight.home
+        for item in self.items:
+            assert item.weight.gradient is not None
+            home.send((*item.changing, item.weight.gradient))
+        self.update.run(self._optimizers[max(self.decays)], self._optimizer.rescale_grad, self.numbers)
+        for item in self.items:
+            for one in item.changing:
+                one.place = DEVICE
+        changed(item.weight.array for item in self.items)
+
+    def cancel(self) -> None:
+        """Have MXNet's optimizer count as if nothing had been prepared."""
+        counts, updates = self._before
+        self._optimizer._index_update_count.clear()
+        self._optimizer._index_update_count.update(counts)
+        self._optimizer.num_update = updates
+
+
 class Updates:
     """Updates residents as an updater of MXNet says, and keeps what was compiled.
 
@@ -66,31 +123,11 @@ class Updates:
         signs = RULES[type(optimizer)].negative
         return Item(resident, tuple(map(of, states, signs)), None if master is None else of(master))
 
-    def run(self, optimizer: Any, moved: Sequence[tuple[Any, Item]]) -> None:
-        """Update parameters, given with their indices, after their backward; the update is queued."""
-        indices, items = [index for index, _ in moved], [item for _, item in moved]
-        # MXNet counts before it asks for rates, but AdaDelta
-        optimizer._update_count(indices)
-        rates = zip(optimizer._get_lrs(indices), optimizer._get_wds(indices))
-        counts = optimizer._index_update_count
-        numbers = [Numbers(float(lr), float(wd), counts[index]) for index, (lr, wd) in zip(indices, rates)]
-        groups, decays = groups_of(numbers), tuple(each.wd != 0 for each in numbers)
-        optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(decays)}
-        arrays = tuple(id(one) for item in items for one in (*item.changing, item.weight.gradient))
-        key = (arrays, groups, decays, tuple((one.kind, one.names, one.histories) for one in optimizers.values()))
-        home = items[0].weight.home
-        if key not in self._compiled:
-            if len(self._compiled) >= MOST_UPDATES:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[key] = compile_update(home.context, items, groups, optimizers, decays)
-        for item in items:
-            assert item.weight.gradient is not None
-            home.send((*item.changing, item.weight.gradient))
-        self._compiled[key].run(optimizers[max(decays)], optimizer.rescale_grad, numbers)
-        for item in items:
-            for one in item.changing:
-                one.place = DEVICE
-        changed(item.weight.array for item in items)
+    def prepare(self, optimizer: Any, moved: Sequence[tuple[Any, Item]]) -> Prepared:
+        """Count an update of parameters, given with their indices, and compile what it needs."""
+        made = Prepared(optimizer, moved)
+        made.find(self._compiled)
+        return made
 
 
 class ResidentUpdater(mx.optimizer.Updater):  # type: ignore[misc]
@@ -122,4 +159,4 @@ class ResidentUpdater(mx.optimizer.Updater):  # type: ignore[misc]
             super().__call__(*zip(*alone))
         if moved:
             moved[0][1].weight.home.settle()
-            self._updates.run(self.optimizer, moved)
+            self._updates.prepare(self.optimizer, moved).run()

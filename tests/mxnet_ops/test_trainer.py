@@ -321,6 +321,7 @@ def test_stale_gradients_are_told(staged, rng):
     run.step(x, y)
     with pytest.raises(UserWarning, match="has not been updated by backward"):
         run.trainer.step(BATCH)
+    assert run.trainer.optimizer.num_update == 1 == max(run.trainer.optimizer._index_update_count.values())
     before = run.parameters[0].data().asnumpy()
     run.trainer.step(BATCH, ignore_stale_grad=True)
     np.testing.assert_array_equal(run.parameters[0].data().asnumpy(), before)
@@ -521,6 +522,7 @@ def test_amps_scaler_is_told_of_infinite_gradients(staged, rng, dtype):
             run.step(x.astype(dtype), (y * np.inf if number == 2 else y).astype(dtype))
     assert [run.trainer._amp_loss_scaler._next_loss_scale for run in (one, other)] == [2.0**15] * 2
     assert {resident_of(parameter._grad[0]).place for parameter in other.parameters} == {"device"}
+    assert other.trainer.optimizer._index_update_count == one.trainer.optimizer._index_update_count
     equal(one, other, *((1e-4, 1e-6) if dtype == "float32" else (5e-3, 5e-3)))
 
 

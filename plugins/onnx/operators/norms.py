@@ -52,13 +52,14 @@ def by_moments(
     gamma: OnnxValue | None = None,
     beta: OnnxValue | None = None,
 ) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
-    """Return a norm by mean and variance over some axes, the mean, and 1 / deviation."""
+    """Return a norm by mean and variance over some axes, the mean, and 1 / deviation; these are float32 for 16 bits."""
     build, carrier = on.build, on.carrier(x)
     affine = (None if value is None else on.given(value, carrier) for value in (gamma, beta))
     found = norms.moments(build, on.given(x), axes)
     inverse = norms.inverse_deviation(build, found, eps=eps)
     y = norms.normed_once(build, on.given(x), found, inverse, *affine)
-    return on.taken(y, x.dtype), on.taken(norms.mean(build, found), x.dtype), on.taken(inverse, x.dtype)
+    kept = x.dtype if inverse.dtype == y.dtype else inverse.dtype
+    return on.taken(y, x.dtype), on.taken(norms.mean(build, found), kept), on.taken(inverse, kept)
 
 
 @operator("LayerNormalization")
@@ -68,7 +69,8 @@ def layer_norm(
     """Lower a layer norm over the last axes, from one on."""
     axes = range(axis_of(node.get("axis", -1), x.ndim), x.ndim)
     y, mean, inverse = by_moments(on, x, axes, float(node.get("epsilon", 1e-5)), gamma, beta)
-    statistics = (on.cast(value, "float32") if node.get("stash_type", 1) == 1 else value for value in (mean, inverse))
+    kept = "float32" if node.get("stash_type", 1) == 1 else x.dtype
+    statistics = (on.cast(value, kept) for value in (mean, inverse))
     return (y, *(value if node.wants(i) else None for i, value in enumerate(statistics, 1)))
 
 

@@ -137,7 +137,8 @@ def _by_moments(
     shape, axes, along = layout
     affine = _affine(build, x, gamma, 1.0, along), _affine(build, x, beta, 0.0, along)
     y, found = norms.by_moments(build.nn, build.given(x, "", shape), *affine, axes, eps=eps)
-    mean, inverse = norms.mean(build.nn, found), norms.inverse_deviation(build.nn, found, eps=eps)
+    statistics = norms.mean(build.nn, found), norms.inverse_deviation(build.nn, found, eps=eps)
+    mean, inverse = (build.nn.cast(one, y.dtype) for one in statistics)
     return build.taken(y, x.shape), build.taken(mean, kept), build.taken(inverse, kept)
 
 

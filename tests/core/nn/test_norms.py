@@ -11,6 +11,8 @@ from clgraft import core
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.problem import SMALL
+from clgraft.core.problem.dtypes import ROUNDING, expect_in_numpy
 from tests.core.nn.functions import built, expect_like
 
 EPS = 1e-5
@@ -74,6 +76,37 @@ def test_matches_float64_at_any_mean(shape, folded, affine, mean):
     for name, got in run(folded, arrays).items():
         most = 4e-6 * np.abs(expected[name]).max()
         np.testing.assert_allclose(got, expected[name], rtol=2e-5, atol=most, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_statistics_of_16_bits_are_float32(dtype):
+    expect_in_numpy("test", dtype)
+    shape, folded, affine = SHAPES[0]
+    arrays = data(shape, affine)
+    arrays["x"] *= 300  # squares are beyond what float16 has
+    arrays["dy0"] = np.random.default_rng(9).standard_normal(shape).astype(np.float32)
+    arrays = {name: array.astype(np.dtype(dtype)) for name, array in arrays.items()}
+    rounding = ROUNDING[dtype]
+    expected, got = exact(folded, affine, arrays), run(folded, arrays)
+    for name in ("y", "x"):
+        off = np.abs(got[name].reshape(shape).astype(np.float64) - expected[name])
+        assert (off <= 1.01 * rounding * np.abs(expected[name]) + 1e-3 * rounding).all(), name
+
+    def lengths(build: Build, x: Tensor) -> tuple[Tensor, ...]:
+        ones = build.constant(np.ones((1,), np.dtype(dtype)))
+        once = norms.length_norm(build, x, folded, eps=EPS), norms.mean_square_norm(build, x, ones, folded, eps=EPS)
+        return (*once, norms.unit_length(build, x, folded), norms.centred_norm(build, x, folded, eps=EPS))
+
+    found = built(lengths, {"x": arrays["x"]})
+    given = {"x": arrays["x"], **{f"dy{i}": arrays["x"] for i in range(4)}}
+    values = core.context().compile(found.graph).run(found.given(given))
+    x = arrays["x"].astype(np.float64)
+    square = (x * x).sum(folded, keepdims=True)
+    roots = np.sqrt(square), np.sqrt(square / shape[2]), np.sqrt(square)
+    wanted = [*(x / root for root in roots), normed(x, folded, EPS)]
+    for name, each in zip(found.outputs, wanted):
+        off = np.abs(values[name].reshape(shape).astype(np.float64) - each)
+        assert (off <= 1.01 * rounding * np.abs(each) + 1e-3 * rounding).all(), name
 
 
 @pytest.mark.parametrize("value", [0.1, 3.3, 12345.678, -7e5])

@@ -1,0 +1,68 @@
+/* Waiting for a device with memory of its own. Drivers of graphics cards wait by asking without a break, which keeps a
+ * processor busy for as long as the device computes. So the state of an event is asked for here: without a break at
+ * first, then after sleeps that are a small part of the time waited so far. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "wait.h"
+
+#include <time.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "clgraft.h"
+
+#define BUSY 100e-6 /* seconds without a sleep */
+#define SHARE 32    /* of the time waited so far that a sleep takes */
+#define LEAST 5e-6  /* seconds of a sleep */
+#define MOST 200e-6
+#define PATIENCE 10.0 /* seconds after which the driver waits */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void clg_wait_asleep(cl_object event) {
+    int32_t state = CL_COMPLETE_ + 1;
+    const double began = now();
+    double passed = 0;
+    while (passed < BUSY) {
+        if (cl_event_status(event, &state) || state <= CL_COMPLETE_) return;
+        passed = now() - began;
+    }
+#ifdef __linux__
+    int slack = prctl(PR_GET_TIMERSLACK); /* of this thread: by default sleeps take 50 us longer */
+    if (slack > 0) prctl(PR_SET_TIMERSLACK, 1UL);
+#endif
+    while (passed < PATIENCE && !cl_event_status(event, &state) && state > CL_COMPLETE_) {
+        double sleep = passed / SHARE;
+        sleep = sleep < LEAST ? LEAST : sleep > MOST ? MOST : sleep;
+        struct timespec t = {0, (long)(1e9 * sleep)};
+        nanosleep(&t, NULL);
+        passed = now() - began;
+    }
+#ifdef __linux__
+    if (slack > 0) prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
+#endif
+}
+
+int32_t clg_wait_event(struct clg_context_s *c, cl_object queue, cl_object event) {
+    if (c->host_access == CLG_STAGED) {
+        cl_flush(c->queue);
+        if (queue && queue != c->queue) cl_flush(queue);
+        clg_wait_asleep(event);
+    }
+    return cl_wait(&event);
+}
+
+int32_t clg_wait_queue(struct clg_context_s *c) {
+    cl_object marker = NULL;
+    if (c->host_access == CLG_STAGED && !cl_marker(c->queue, &marker)) {
+        clg_wait_event(c, NULL, marker);
+        cl_release_event(marker);
+    }
+    return cl_finish(c->queue);
+}
