@@ -125,7 +125,7 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), C
                         for (int c = first; c < last; c++) {
                             for (int i = 0; i < grid.taps_h; i++) {
                                 const int shift = c * plane_size + i * grid.step_h * pitch;
-UNROLL
+                                UNROLL
                                 for (int j = 0; j < ROW_TAPS; j++) {
                                     TILE_STEP(acc, xs[i_][shift + j], vector_[v_] = LOAD_REALS(w + v_ * VL))
                                     w += COLS;
