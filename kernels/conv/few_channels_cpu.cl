@@ -13,7 +13,7 @@
 // Each element of x is broadcast from where it lies, for every tap that meets it. A panel of pixels would hold it once
 // for each of these taps, and few outputs would not make up for the time to fill it.
 //
-// KW           taps of a row of the kernel, which are neighbours
+// KW           taps of a row of the kernel, if the compiler is to unroll them; without it one program serves all
 // PAST_CACHES  y is too large to be found in a cache again
 //
 // Work-items, which are work-groups, share items by tickets: a block of rows of pixels of one image. It is multiplied
@@ -22,6 +22,14 @@
 #include "common/column_blocks.cl"
 #include "common/tickets.cl"
 #include "conv/few_channels_lines.cl"
+
+#ifdef KW
+#define ROW_TAPS KW
+#define UNROLL _Pragma("unroll")
+#else
+#define ROW_TAPS grid.taps_w
+#define UNROLL _Pragma("unroll 1")
+#endif
 
 // Packs w, (outputs, depth), whose rows hold all channels and taps; a work-item takes `range` of them.
 SINGLE void pack_outputs(CONST_TENSOR(w), TENSOR_OF(real, packed), const int outputs, const int depth,
@@ -80,7 +88,7 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), C
     OPEN_EPILOGUE
     const int pixels = grid.size_h * grid.size_w;
     const long source = (long)grid.source_h * grid.source_w;
-    const int row_taps = grid.taps_h * KW, reach = (grid.taps_h - 1) * grid.step_h + 1;
+    const int row_taps = grid.taps_h * ROW_TAPS, reach = (grid.taps_h - 1) * grid.step_h + 1;
     const int plane_size = ((block_rows - 1) * grid.stride_h + reach) * pitch;  // of a channel's lines
     const int blocks = (grid.size_h + block_rows - 1) / block_rows;
     const int items = grid.batch * blocks, workers = get_global_size(0);
@@ -117,8 +125,8 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), C
                         for (int c = first; c < last; c++) {
                             for (int i = 0; i < grid.taps_h; i++) {
                                 const int shift = c * plane_size + i * grid.step_h * pitch;
-#pragma unroll
-                                for (int j = 0; j < KW; j++) {
+                                UNROLL
+                                for (int j = 0; j < ROW_TAPS; j++) {
                                     TILE_STEP(acc, xs[i_][shift + j], vector_[v_] = LOAD_REALS(w + v_ * VL))
                                     w += COLS;
                                 }

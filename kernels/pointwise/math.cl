@@ -1,6 +1,8 @@
 // Functions that some CPU runtimes compute lane by lane, as straight arithmetic on vectors of floats; good to about 4
 // ulp. Elsewhere they are the compiler's own.
 #if defined(VL) && STORAGE != 64
+#include "common/any_lane.cl"
+
 #define ERF(x) erf_lanes(x)
 #define ERFC(x) erfc_lanes(x)
 #define EXPM1(x) expm1_lanes(x)
@@ -43,7 +45,7 @@ static realv log1p_lanes(realv x) {
     p = fma(q, p, VALUES(2.0f / 5.0f));
     p = fma(q, p, VALUES(2.0f / 3.0f));
     p = fma(s * q, p, s + s);
-    if (!all((x >= -0.5f) & (x <= 1.0f))) p = select(log(1.0f + x), p, (x >= -0.5f) & (x <= 1.0f));
+    if (any_lane((x < -0.5f) | (x > 1.0f))) p = select(p, log(1.0f + x), (x < -0.5f) | (x > 1.0f));
     return p;
 }
 

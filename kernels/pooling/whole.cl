@@ -16,12 +16,13 @@
 
 #define WHOLE_SHAPE const long planes, const long item_planes, const long pixels, const long divisor
 
+#include "common/any_lane.cl"
 #include "common/lanes.cl"
 
 #define FIRST (get_global_id(0) * item_planes)
 
 #if OPERATOR == 0 && KEEP_NAN
-#define JOIN_LANES(value) (any((value) != (value)) ? (real)NAN : largest_lane(value))
+#define JOIN_LANES(value) (any_lane((value) != (value)) ? (real)NAN : largest_lane(value))
 #elif OPERATOR == 0
 #define JOIN_LANES largest_lane
 #else
@@ -92,7 +93,7 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
         global const stored *plane = OPEN(x) + number * pixels;
         const real result = LOAD(OPEN(y), number);
         long chosen = 0;
-        for (; chosen + VL <= pixels && !any(VLOAD(plane, chosen) == (realv)(result)); chosen += VL);
+        for (; chosen + VL <= pixels && !any_lane(VLOAD(plane, chosen) == (realv)(result)); chosen += VL);
         for (; chosen < pixels && LOAD(plane, chosen) != result; chosen++);
         if (chosen < pixels) STORE(dxs, chosen, accumulate ? gradient + LOAD(dxs, chosen) : gradient);
 #endif

@@ -48,6 +48,13 @@ def test_no_macro_takes_any_number_of_arguments():
     assert not [path for path in (ROOT / "kernels").rglob("*.cl") if pattern.search(path.read_text())]
 
 
+def test_no_kernel_asks_lane_after_lane():
+    """As any() and all() of PoCL do."""
+    pattern = re.compile(r"\b(?:any|all)\((?!\))")
+    texts = {path: re.sub(r"//.*", "", path.read_text()) for path in (ROOT / "kernels").rglob("*.cl")}
+    assert not [path for path, text in texts.items() if pattern.search(text)]
+
+
 def test_no_kernel_defines_again_what_nvidias_compiler_gets_in_front_of_it():
     """It takes no second definition, and no other compiler sees the first."""
     definition = re.compile(r"^(?:\w+ )+(\w+)\([^;{}]*\)\s*\{", re.M)

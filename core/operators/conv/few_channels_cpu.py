@@ -85,7 +85,9 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     grid = spatial_grid(problem)
     lines = _choose_lines(grid, problem, planner, tile)
     size, depth = arithmetic_bytes(problem.dtype), problem.in_channels * prod(problem.kernel)
-    defines = {**GRID.defines(), **tile.defines(), "KW": grid.row_taps}
+    defines = {**GRID.defines(), **tile.defines()}
+    if not has_32_registers(device):  # tiles are small there, and a loop shows
+        defines["KW"] = grid.row_taps
     layout = WorkspaceLayout()
     nbytes = columns * depth * size
     weights = layout.take(nbytes, size)

@@ -10,6 +10,7 @@
 //
 // PLANES  planes of x in a row of the panel; 1 with PAIRED: its elements are single numbers as they are stored
 
+#include "common/any_lane.cl"
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
@@ -135,7 +136,7 @@ numbers load_apart(global const stored *p, const int step) {
 // `low` and more are written, those outside of `met` as zeros.
 void fill_rows(local cell *vectors, const int *row_to, global const stored *p, const long *row_at, const long plane,
                const int rows, const int step, const int low, const realv_mask met) {
-    if (low == 0 && all(met)) {
+    if (low == 0 && !any_lane(~met)) {
         for (int r = 0; r < rows; r++) STORE_OPERANDS(vectors + row_to[r], CELLS_OF(p + row_at[r], plane, step));
         return;
     }
