@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
 from clgraft.core.planning.structs import StructConstant
-from clgraft.core.problem import ceil_div, in_3d
+from clgraft.core.problem import SMALL, ceil_div, in_3d
 
 NAME = "pixels_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
@@ -34,6 +34,17 @@ GROUPS_PER_UNIT = 8  # work-groups that each compute unit gets at most, for the 
 LEAST_STRIPS = 8  # of a work-item there
 SUMMED = 8  # elements of the gradient that a work-group of the last launch adds up, as the kernels have it
 LARGEST = 2**31 - 1
+
+# Of kernels that go down the rows
+LINES_FILE = "conv/channels_last/depthwise_lines_gpu.cl"
+LINES, LINES_FILTER = range(2)  # the file's MAKES
+LINES_SPAN = 8  # columns of a line that a work-item reads, at most
+LINES_TAPS, LINES_SUMS = 9, 10  # taps whose weights, or the sums of whose gradients, it keeps in registers
+LINES_GROUP = 256  # work-items of a work-group that sums gradients
+LINES_ITEMS = 512  # work-items of a compute unit at the same time
+LINES_ROUNDS = 4  # as many work-items as run at the same time, or more, share the rows
+LEAST_COLUMNS = 32  # vectors of channels whose reads lie side by side
+LINES_START = 4  # of a unit, in rows: until its first numbers are there
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -111,11 +122,114 @@ class _DepthwiseBuilder:
         return Launches((first, rest), first.prepares[0])
 
     def forward(self) -> Launches:
-        return self.pixels("x", "y", turned=False)
+        go = self.lines if self.goes_down(LINES_TAPS) else self.pixels
+        return go("x", "y", turned=False)
+
+    def goes_down(self, most_taps: int) -> bool:
+        """Return whether the kernels that go down the rows serve a problem: in 16 bits, and not too many taps."""
+        problem = self.problem
+        sizes = (*problem.in_size, *problem.out_size)
+        return problem.dtype in SMALL and self.kh * self.kw <= most_taps and self.line_strip(8) > 0 and min(sizes) > 0
+
+    def line_strip(self, columns: int) -> int:
+        """Return the columns of y that a work-item goes down; 0 if a single one meets too many of x."""
+        for strip in STRIPS:
+            if (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1 <= LINES_SPAN and (strip == 1 or strip <= columns):
+                return strip
+        return 0
+
+    def line_kernel(self, name: str, makes: int, strip: int, **more: Any) -> Any:
+        """Return a kernel that goes down the rows of strips of so many columns."""
+        common = gcd(self.sh, self.dh)
+        sizes = {"KH": self.kh, "KW": self.kw, "SH": self.sh, "SW": self.sw, "DH": self.dh, "DW": self.dw}
+        defines = {**GRID.defines(), **sizes, "MAKES": makes, "WIDE": self.wide, "STRIP": strip, **more}
+        defines |= {"ROW_STEP": self.dh // common, "NEW": self.sh // common}
+        return self.planner.kernel(LINES_FILE, name, defines, self.problem.dtype, MAD_ENABLE)
+
+    def chunked(self, rows: int, chunks: int) -> tuple[int, int]:
+        """Return the chunks of an image's rows, about so many, and the rows of each, which lie a step apart."""
+        row_step = self.dh // gcd(self.sh, self.dh)
+        each = ceil_div(rows, row_step)
+        steps = ceil_div(each, max(1, min(each, chunks // row_step)))
+        return ceil_div(each, steps) * row_step, steps
+
+    def lines(self, source: str, target: str, turned: bool) -> Launches:
+        """Return the launch that takes the taps of each pixel, from row to row."""
+        problem = self.problem
+        _, rows, columns = in_3d(problem.in_size if turned else problem.out_size, 1)
+        strip = self.line_strip(columns)
+        strips = ceil_div(columns, strip)
+        wanted = ceil_div(
+            self.planner.device.compute_units * LINES_ITEMS * LINES_ROUNDS, problem.batch * strips * self.blocks
+        )
+        chunks, steps = self.chunked(rows, wanted)
+        items = problem.batch * chunks * strips * self.blocks
+        weights, first = self.weights(target, turned)
+        kernel = self.line_kernel(
+            "depthwise_lines", LINES, strip, GROUP=GROUP, **epilogue_defines(self.epilogue)
+        )
+        arguments = (
+            *(Buffer(source), weights, Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
+            *(Buffer(target), *ints(problem.bias), Accumulate(target), pixel_grid(problem, turned)),
+            *(Constant(np.uint32(items)), *ints(self.blocks, strips, chunks, steps)),
+            *(divisor_argument(size) for size in (self.blocks, strips, chunks)),
+            *epilogue_arguments(self.epilogue, problem.dtype),
+        )
+        rest = Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, (target,))
+        return Launches((first, rest), first.prepares[0])
+
+    def lines_filter(self) -> Launches:
+        """Return the launches of a filter's gradient: sums of parts, whose work-items go down the rows, and their sum."""
+        problem, channels, taps = self.problem, self.problem.groups, self.kh * self.kw
+        _, rows, columns = in_3d(problem.out_size, 1)
+        tap_rows = min(self.kh, max(1, LINES_SUMS // self.kw))
+        tap_groups = ceil_div(self.kh, tap_rows)
+        strip = self.line_strip(columns)
+        strips = ceil_div(columns, strip)
+        across = _across(self.blocks)
+        lanes, groups = LINES_GROUP // across, ceil_div(self.blocks, across)
+        units = self.planner.device.compute_units
+        most = max(1, units * LINES_ITEMS // LINES_GROUP // (groups * tap_groups))  # parts that run at the same time
+
+        def split(wanted: int) -> tuple[float, int, int, int, int]:
+            chunks, steps = self.chunked(rows, wanted)
+            count = problem.batch * chunks * strips
+            each = ceil_div(count, min(most * lanes, count))  # units of a work-item
+            return each * (steps + tap_rows + LINES_START), chunks, steps, count, each * lanes
+
+        _, chunks, steps, count, part_units = min(split(wanted) for wanted in range(1, rows + 1))
+        parts = ceil_div(count, part_units)
+        size = arithmetic_bytes(problem.dtype)
+        partial = Workspace(0, size)
+        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": LINES_GROUP}
+        first = Launch(
+            self.line_kernel("depthwise_lines_filter", LINES_FILTER, strip, **more),
+            (groups * LINES_GROUP, parts, tap_groups),
+            (LINES_GROUP, 1, 1),
+            (
+                *(Buffer("x"), Buffer("dy"), partial, pixel_grid(problem), *ints(channels)),
+                *(Constant(np.uint32(count)), Constant(np.uint32(part_units)), *ints(strips, chunks, steps)),
+                *(divisor_argument(strips), divisor_argument(chunks)),
+            ),
+            ("dw",),
+        )
+        return Launches((first, self.sum_of(partial, parts)), parts * taps * channels * size)
+
+    def sum_of(self, partial: Workspace, parts: int) -> Launch:
+        """Return the launch that adds the parts of a filter's gradient."""
+        channels = self.problem.groups
+        return Launch(
+            self.kernel("depthwise_pixels_sum", SUM),
+            (ceil_div(self.kh * self.kw * channels, SUMMED) * GROUP,),
+            (GROUP,),
+            (partial, Buffer("dw"), Accumulate("dw"), *ints(channels, parts)),
+            ("dw",),
+        )
 
     def backward_data(self) -> Launches:
         if self.sh == self.sw == 1:
-            return self.pixels("dy", "dx", turned=True)
+            go = self.lines if self.goes_down(LINES_TAPS) else self.pixels
+            return go("dy", "dx", turned=True)
         _, rows, columns = in_3d(self.problem.in_size, 1)
         places, items = self.places(pixel_grid(self.problem), rows, columns)
         kernel = self.kernel("depthwise_pixels_spread", SPREAD, SH=self.sh, SW=self.sw)
@@ -125,6 +239,8 @@ class _DepthwiseBuilder:
         return Launches((first, rest), first.prepares[0])
 
     def backward_filter(self) -> Launches:
+        if self.goes_down(MOST_TAPS):
+            return self.lines_filter()
         problem, channels, taps = self.problem, self.problem.groups, self.kh * self.kw
         _, rows, columns = in_3d(problem.out_size, 1)
         tap_rows = self.kh if taps <= MOST_SUMS else 1
@@ -150,11 +266,16 @@ class _DepthwiseBuilder:
             ),
             ("dw",),
         )
-        second = Launch(
-            self.kernel("depthwise_pixels_sum", SUM),
-            (ceil_div(taps * channels, SUMMED) * GROUP,),
-            (GROUP,),
-            (partial, Buffer("dw"), Accumulate("dw"), *ints(channels, parts)),
-            ("dw",),
-        )
-        return Launches((first, second), parts * taps * channels * size)
+        return Launches((first, self.sum_of(partial, parts)), parts * taps * channels * size)
+
+
+def _across(blocks: int) -> int:
+    """Return the vectors of channels of a work-group: enough side by side, and fewest work-items without work."""
+    least = min(blocks, LEAST_COLUMNS)
+    found = {ceil_div(blocks, count) for count in range(1, blocks + 1)}
+    fitting = sorted(across for across in found if least <= across <= LINES_GROUP)
+
+    def idle(across: int) -> float:
+        return ceil_div(blocks, across) * across / blocks * LINES_GROUP / (LINES_GROUP // across * across)
+
+    return min(fitting, key=lambda across: (round(idle(across), 2), across))

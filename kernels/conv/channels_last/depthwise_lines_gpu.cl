@@ -1,0 +1,248 @@
+// Depthwise convolution in channels last on GPUs, going down the rows: each line is read once for all rows of taps.
+//
+// x (batch, source_h, source_w, channels)   w (channels, KH, KW)   y (batch, size_h, size_w, channels)
+// `grid` has y's pixels over x; channels is a multiple of WIDE
+//
+//   depthwise_lines         y, or dx at stride 1; weights as depthwise_pixels_weights writes them (depthwise_gpu.cl)
+//   depthwise_lines_filter  sums of parts of the images for TAP_ROWS rows of the filters: partial[part][tap][channels];
+//                           a work-group takes COLUMNS vectors of channels and LANES units at a time
+//
+// A work-item goes through a unit: STRIP neighbouring columns of `steps` rows of y, which lie ROW_STEP apart, because
+// rows of taps share lines of x only so. A step takes row u of y, and NEW lines of x: the first ones that u meets. The
+// same lines are met by the HELD - 1 rows before u, with later taps. All reads of a step are under way before the first
+// number is needed: addresses outside lead to a pixel that is there, whose bits are replaced by zeros.
+//
+// MAKES  0 or 1: which of the kernels
+#include "common/divide.cl"
+#include "common/epilogue.cl"
+#include "common/wide.cl"
+#include "conv/grid.cl"
+
+#ifndef MAKES
+#define MAKES 1
+#endif
+#ifndef GROUP
+#define GROUP 256  // work-items of a work-group
+#endif
+#ifndef STRIP
+#define STRIP 4
+#endif
+#ifndef COLUMNS
+#define COLUMNS 32
+#endif
+#ifndef KH
+#define KH 3
+#define KW 3
+#define SH 1
+#define SW 1
+#define DH 1
+#define DW 1
+#define ROW_STEP 1  // DH / gcd(SH, DH)
+#define NEW 1       // SH / gcd(SH, DH)
+#endif
+#ifndef TAP_ROWS
+#define TAP_ROWS KH
+#endif
+#define LANES (GROUP / COLUMNS)
+#define HELD ((TAP_ROWS + NEW - 1) / NEW)
+#define SPAN ((STRIP - 1) * SW + (KW - 1) * DW + 1)
+#define TAP_AT(t, j) ((t) * SW + (j) * DW)
+#define UNROLLED _Pragma("unroll")
+#if STORAGE == 16 && WIDE == 4
+#define RAWS 2
+#else
+#define RAWS WIDE
+#endif
+#if STORAGE == 16
+#define NOTHING 0u
+#else
+#define NOTHING 0
+#endif
+#define ALWAYS_INLINE __attribute__((always_inline))
+
+// Where the columns of a strip are, from `first` on: elements from a line's beginning, and a bit for each that is there.
+#define PLACES(name, count, first, size)                            \
+    int name[count];                                                \
+    uint name##_there = 0;                                          \
+    UNROLLED for (int s = 0; s < count; s++) {                      \
+        const int column = (first) + s;                             \
+        name[s] = clamp(column, 0, (size)-1) * channels;            \
+        name##_there |= (uint)(column >= 0 && column < (size)) << s; \
+    }
+
+// Reads the columns of line `row` of `rows`, as memory has them.
+#define READ_LINE(to, from, row, rows, pitch, name, count, more)                                  \
+    {                                                                                             \
+        const bool line_there = (more) && (row) >= 0 && (row) < (rows);                           \
+        global const stored *line = (from) + (long)clamp((int)(row), 0, (rows)-1) * (pitch);      \
+        UNROLLED for (int s = 0; s < count; s++) read_raws(to[s], line + name[s], quads);         \
+        const uint bits = line_there ? name##_there : 0;                                          \
+        UNROLLED for (int s = 0; s < count; s++) {                                                \
+            UNROLLED for (int i = 0; i < RAWS; i++) to[s][i] = bits >> s & 1 ? to[s][i] : NOTHING; \
+        }                                                                                         \
+    }
+
+ALWAYS_INLINE void read_raws(raw *to, global const stored *from, const bool quads) {
+#if WIDE == 4
+    if (quads) {
+        READ_RAWS_stored(to, from)
+    } else {
+        GATHER_RAWS_stored(to, from)
+    }
+#else
+    to[0] = LOAD_RAW(from, 0);
+#endif
+}
+
+#if MAKES == 0
+ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WIDE], const real first[WIDE],
+                           global stored *y, const long image, const int u0, const int v, const int steps,
+                           const int channel, const int channels, const Grid grid, const bool quads,
+                           const bool written, const int accumulate TAKE_EPILOGUE) {
+    const int ih = grid.source_h, iw = grid.source_w, oh = grid.size_h, ow = grid.size_w;
+    const int r0 = u0 * SH + grid.begin_h;
+    PLACES(columns, SPAN, v * SW + grid.begin_w, iw)
+    global const stored *const xs = x + image * ih * iw * channels + channel;
+    real sum[HELD][STRIP][WIDE];
+    UNROLLED for (int h = 0; h < HELD; h++) {
+        UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[h][t][e] = first[e]; }
+    }
+    for (int k = 0; k < steps + HELD - 1; k++) {
+        raw lines[NEW][SPAN][RAWS];
+        UNROLLED for (int n = 0; n < NEW; n++)
+            READ_LINE(lines[n], xs, r0 + (k * NEW + n) * DH, ih, iw * channels, columns, SPAN, true)
+        UNROLLED for (int n = 0; n < NEW; n++) {
+            real values[SPAN][WIDE];
+            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[s], lines[n][s]);
+            UNROLLED for (int h = 0; h < HELD; h++) {
+                if (h * NEW + n >= KH) continue;
+                UNROLLED for (int j = 0; j < KW; j++) {
+                    UNROLLED for (int t = 0; t < STRIP; t++) {
+                        WIDTH sum[h][t][e] =
+                            fma(values[TAP_AT(t, j)][e], weight[(h * NEW + n) * KW + j][e], sum[h][t][e]);
+                    }
+                }
+            }
+        }
+        const int u = u0 + (k - (HELD - 1)) * ROW_STEP;
+        if (k >= HELD - 1 && u < oh) {
+            UNROLLED for (int t = 0; t < STRIP; t++) {
+                if (v + t >= ow) continue;
+                const long at = ((image * oh + u) * ow + v + t) * channels + channel;
+                real result[WIDE];
+                WIDTH result[e] = EPILOGUE_ELEMENT(sum[HELD - 1][t][e], channel + e, at + e);
+                write_wide(y + at, result, written, accumulate);
+            }
+        }
+        UNROLLED for (int h = HELD - 1; h > 0; h--) {
+            UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[h][t][e] = sum[h - 1][t][e]; }
+        }
+        UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[0][t][e] = first[e]; }
+    }
+}
+
+// A work-item for each vector of channels of each unit; strips, and chunks of `steps` rows, are those of an image.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines(
+    CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(b), TENSOR(y), const int has_bias,
+    const int accumulate, const Grid grid, const uint items, const int blocks, const int strips, const int chunks,
+    const int steps, const ulong by_blocks, const ulong by_strips, const ulong by_chunks EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
+    const uint item = get_global_id(0);
+    if (item >= items) return;
+    const uint unit = quotient(item, by_blocks), line = quotient(unit, by_strips), image = quotient(line, by_chunks);
+    const int channel = (int)(item - unit * blocks) * WIDE, channels = blocks * WIDE;
+    const int v = (int)(unit - line * strips) * STRIP, chunk = line - image * chunks;
+    const int u0 = chunk % ROW_STEP + chunk / ROW_STEP * steps * ROW_STEP;
+    real weight[KH * KW][WIDE], first[WIDE];
+    UNROLLED for (int t = 0; t < KH * KW; t++) {
+#if WIDE == 4
+        READ_QUAD_real(weight[t], OPEN(weights) + t * channels + channel)
+#else
+        WIDTH weight[t][e] = OPEN(weights)[t * channels + channel + e];
+#endif
+    }
+    WIDTH first[e] = has_bias ? LOAD(OPEN(b), channel + e) : 0;
+    const bool written = QUAD_ALIGNED_stored(OPEN(y));
+    if (QUAD_ALIGNED_stored(OPEN(x)))
+        go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, true, written,
+                accumulate PASS_EPILOGUE);
+    else
+        go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, false, written,
+                accumulate PASS_EPILOGUE);
+}
+#else
+// Adds a unit's products.
+ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *x, global const stored *dy,
+                            const long image, const int u0, const int v, const int steps, const int tap_row,
+                            const int channel, const int channels, const Grid grid, const bool quads) {
+    const int ih = grid.source_h, iw = grid.source_w, oh = grid.size_h, ow = grid.size_w;
+    const int r0 = u0 * SH + grid.begin_h + tap_row * DH;
+    PLACES(columns, SPAN, v * SW + grid.begin_w, iw)
+    PLACES(pixels, STRIP, v, ow)
+    global const stored *const xs = x + image * ih * iw * channels + channel;
+    global const stored *const grads = dy + image * oh * ow * channels + channel;
+    raw held[HELD][STRIP][RAWS];
+    UNROLLED for (int h = 0; h < HELD; h++) {
+        UNROLLED for (int t = 0; t < STRIP; t++) { UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = NOTHING; }
+    }
+    _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
+        UNROLLED for (int h = HELD - 1; h > 0; h--) {
+            UNROLLED for (int t = 0; t < STRIP; t++) {
+                UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = held[h - 1][t][i];
+            }
+        }
+        raw lines[NEW][SPAN][RAWS];
+        READ_LINE(held[0], grads, u0 + k * ROW_STEP, oh, ow * channels, pixels, STRIP, k < steps)
+        UNROLLED for (int n = 0; n < NEW; n++)
+            READ_LINE(lines[n], xs, r0 + (k * NEW + n) * DH, ih, iw * channels, columns, SPAN, true)
+        UNROLLED for (int n = 0; n < NEW; n++) {
+            real values[SPAN][WIDE];
+            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[s], lines[n][s]);
+            UNROLLED for (int h = 0; h < HELD; h++) {
+                const int i = h * NEW + n;
+                if (i >= TAP_ROWS) continue;
+                UNROLLED for (int t = 0; t < STRIP; t++) {
+                    real gradient[WIDE];
+                    take_wide(gradient, held[h][t]);
+                    UNROLLED for (int j = 0; j < KW; j++) {
+                        WIDTH sum[i * KW + j][e] = fma(values[TAP_AT(t, j)][e], gradient[e], sum[i * KW + j][e]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Work-groups: COLUMNS vectors of channels; parts of `part_units` units; TAP_ROWS rows of the filters.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines_filter(
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const Grid grid, const int channels, const uint units,
+    const uint part_units, const int strips, const int chunks, const int steps, const ulong by_strips,
+    const ulong by_chunks) {
+    local real shares[TAP_ROWS * KW][GROUP * WIDE];
+    const int me = get_local_id(0), lane = me / COLUMNS, first = get_group_id(0) * (COLUMNS * WIDE);
+    const int channel = first + me % COLUMNS * WIDE, tap_row = get_group_id(2) * TAP_ROWS;
+    const uint part = get_group_id(1), last = min((part + 1) * part_units, units);
+    const bool there = channel < channels && lane < LANES;
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
+    real sum[TAP_ROWS * KW][WIDE];
+    UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) { WIDTH sum[t][e] = 0; }
+    for (uint unit = part * part_units + lane; there && unit < last; unit += LANES) {
+        const uint line = quotient(unit, by_strips), image = quotient(line, by_chunks);
+        const int v = (int)(unit - line * strips) * STRIP, chunk = line - image * chunks;
+        const int u0 = chunk % ROW_STEP + chunk / ROW_STEP * steps * ROW_STEP;
+        if (quads)
+            add_unit(sum, OPEN(x), OPEN(dy), image, u0, v, steps, tap_row, channel, channels, grid, true);
+        else
+            add_unit(sum, OPEN(x), OPEN(dy), image, u0, v, steps, tap_row, channel, channels, grid, false);
+    }
+    UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) { WIDTH shares[t][me * WIDE + e] = sum[t][e]; }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int place = me; place < TAP_ROWS * KW * COLUMNS * WIDE; place += GROUP) {
+        const int t = place / (COLUMNS * WIDE), e = place % (COLUMNS * WIDE);
+        real total = 0;
+        UNROLLED for (int other = 0; other < LANES; other++) total += shares[t][other * (COLUMNS * WIDE) + e];
+        if (first + e < channels && tap_row * KW + t < KH * KW)
+            OPEN(partial)[((long)part * (KH * KW) + tap_row * KW + t) * channels + first + e] = total;
+    }
+}
+#endif
