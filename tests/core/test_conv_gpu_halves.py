@@ -38,6 +38,18 @@ PROBLEMS = {
     "conv backward_filter f16 n2 ic16 ih9 iw10 oc24 kh3 kw3 ph1 pw1 layout=nhwc": 3,
     "conv backward_filter bf16 n3 ic6 ih8 iw9 oc11 kh3 kw3 sh2 sw2 layout=nhwc": 2,
     "conv backward_filter f16 g2 n2 ic32 ih6 iw7 oc144 kh1 kw1 layout=nhwc": 1,
+    "conv forward f16 g8 n2 ic32 ih5 iw7 oc32 kh3 kw3 ph1 pw1 b1 layout=nhwc": 1,  # groups are merged, here and below
+    "conv backward_data bf16 g6 n2 ic24 ih5 iw7 oc48 kh3 kw2 sh2 ph1 layout=nhwc": 1,
+    "conv backward_filter f16 g8 n2 ic16 ih6 iw7 oc32 kh3 kw3 ph1 pw1 layout=nhwc": 2,
+    "conv forward bf16 g4 n1 ic32 ih5 iw7 oc16 kh3 kw1": 1,
+    "conv backward_filter f16 g4 n1 ic16 ih5 iw7 oc32 kh3 kw1": 1,
+    # few input channels
+    "conv backward_data f16 n2 ic3 ih13 iw11 oc16 kh5 kw5 sh2 sw2 ph2 pw2 layout=nhwc": 1,
+    "conv backward_data bf16 n1 ic4 ih10 iw9 oc21 kh3 kw3 sh2 sw1 ph1 pw4 dh2 dw3 layout=nhwc": 1,
+    "conv backward_data f16 n2 ic1 iw19 oc16 kw11 sw4 pw2 layout=nhwc": 2,
+    "conv backward_data f16 n1 ic3 ih9 iw12 oc16 kh3 kw2": 1,
+    "conv backward_filter f16 n2 ic3 ih13 iw11 oc16 kh7 kw5 sh2 sw3 ph2 pw2 dw2 layout=nhwc": 2,
+    "conv forward bf16 n2 ic4 id2 ih5 iw9 oc16 kd2 kh1 kw5 sw2 pw3 b1 layout=nhwc": 1,
     "conv backward_filter f16 n6 ic72 ih13 iw14 oc16 kh1 kw1 layout=nhwc": 9,
 }
 
@@ -176,8 +188,9 @@ def test_what_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Declined, match=reason):
             MMA.plan(core.parse(text), context.planner)
     monkeypatch.setattr(Halves, "runs_on", lambda self, device: True)
-    with pytest.raises(Declined, match="groups have multiples of 8 channels, at least 16"):
-        MMA.plan(core.parse("conv forward f16 n1 g4 ic32 ih5 iw6 oc32 kh3 kw3"), context.planner)
+    for text in ("g32 ic32 ih5 iw6 oc32", "g3 ic12 ih5 iw6 oc12"):
+        with pytest.raises(Declined, match="groups, or several together, have multiples of 8 channels, 16 or more"):
+            MMA.plan(core.parse(f"conv forward f16 n1 {text} kh3 kw3"), context.planner)
 
 
 def test_the_smallest_estimate_is_chosen() -> None:

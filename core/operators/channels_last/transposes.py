@@ -67,7 +67,7 @@ def through(problem: Any, planner: Planner, inner: Launches, epilogue: Epilogue 
         if argument.role == "in":
             weights = argument.name == "w"
             before += _transposed(planner, argument, to_first, Buffer(argument.name), part, output.name, weights)
-    launches = [*before, *(_with_parts(launch, parts) for launch in inner.launches)]
+    launches = [*before, *(with_parts(launch, parts) for launch in inner.launches)]
     if output.name in parts:
         launches += _transposed(planner, output, not to_first, parts[output.name], Buffer(output.name), output.name)
     return Launches(tuple(launches), layout.nbytes)
@@ -115,7 +115,7 @@ def _transposed(
     ]
 
 
-def _with_parts(launch: Launch, parts: Mapping[str, Workspace]) -> Launch:
+def with_parts(launch: Launch, parts: Mapping[str, Workspace]) -> Launch:
     """Return a launch that has parts of the workspace in place of buffers, and always overwrites them."""
     bound = tuple(_elsewhere(item, parts) for item in launch.arguments)
     moved = any(isinstance(item, Buffer) and item.name in parts for item in launch.arguments)

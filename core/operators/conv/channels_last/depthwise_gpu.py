@@ -165,9 +165,7 @@ class _DepthwiseBuilder:
         chunks, steps = self.chunked(rows, wanted)
         items = problem.batch * chunks * strips * self.blocks
         weights, first = self.weights(target, turned)
-        kernel = self.line_kernel(
-            "depthwise_lines", LINES, strip, GROUP=GROUP, **epilogue_defines(self.epilogue)
-        )
+        kernel = self.line_kernel("depthwise_lines", LINES, strip, GROUP=GROUP, **epilogue_defines(self.epilogue))
         arguments = (
             *(Buffer(source), weights, Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), pixel_grid(problem, turned)),
@@ -179,7 +177,7 @@ class _DepthwiseBuilder:
         return Launches((first, rest), first.prepares[0])
 
     def lines_filter(self) -> Launches:
-        """Return the launches of a filter's gradient: sums of parts, whose work-items go down the rows, and their sum."""
+        """Return the launches of a filter's gradient by work-items that go down the rows, and their sum."""
         problem, channels, taps = self.problem, self.problem.groups, self.kh * self.kw
         _, rows, columns = in_3d(problem.out_size, 1)
         tap_rows = min(self.kh, max(1, LINES_SUMS // self.kw))

@@ -18,6 +18,8 @@ from clgraft.core.operators.channels_last.transposes import through
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
+from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
+from clgraft.core.operators.conv.gemm_gpu.merge_groups import merged, merges, with_merged_weights
 from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, splits
 from clgraft.core.operators.conv.grid import (
     Grid,
@@ -286,16 +288,59 @@ class Halves:
             raise Declined("is for 16 bits")
         if not self.runs_on(planner.device):
             raise Declined(f"needs matrix units with {self.units}")
-        per_group = problem.in_channels // problem.groups, problem.out_channels // problem.groups
-        if problem.groups > 1 and (any(count % VECTOR for count in per_group) or min(per_group) < FEWEST_CHANNELS):
-            raise Declined(f"groups have multiples of {VECTOR} channels, at least {FEWEST_CHANNELS}")
+        counts = list(merges(problem, VECTOR, FEWEST_CHANNELS))
+        if not counts:
+            raise Declined(
+                f"groups, or several together, have multiples of {VECTOR} channels, {FEWEST_CHANNELS} or more"
+            )
         check_sizes(problem)
         largest = max(problem.in_channels * prod(problem.in_size), problem.out_channels * prod(problem.out_size))
         if largest > LARGEST:
             raise Declined(f"an image has {largest} elements, expected at most {LARGEST}")
         last = replace(problem, layout=LAST)
-        launches = _Builder(last, planner, self.units, settings or {}, epilogue).planned()
+        launches = self._planned(last, counts, planner, settings or {}, epilogue)
         return launches if problem.layout == LAST else through(problem, planner, launches, epilogue)
+
+    def _planned(
+        self,
+        problem: ConvProblem,
+        counts: list[int],
+        planner: Planner,
+        settings: Mapping[str, int | str],
+        epilogue: Epilogue | None,
+    ) -> Launches:
+        """Plan a problem in channels last: as it is, or as another one with more channels.
+
+        Parameters
+        ----------
+        counts : list of int
+            Groups that may be one.
+        """
+        blocks = list(Blocks.all_of(problem)) if problem.in_channels % VECTOR else []
+        if blocks:
+            if epilogue is not None:
+                raise Declined("has no epilogue of few channels' data gradients")
+            best = min(blocks, key=lambda each: self._time(each.convolution, planner.device))
+            inner = _Builder(best.convolution, planner, self.units, settings, None).planned()
+            return best.around(planner, inner)
+        if unfolds(problem, VECTOR):
+            return _Builder(unfolded(problem), planner, self.units, settings, epilogue, problem).planned()
+        count = counts[0]
+        if counts[1:]:
+            count = min(counts, key=lambda each: self._time(merged(problem, each), planner.device))
+        launches = _Builder(merged(problem, count), planner, self.units, settings, epilogue).planned()
+        return launches if count == 1 else with_merged_weights(problem, count, planner, launches)
+
+    def _time(self, problem: ConvProblem, device: DeviceInfo) -> float:
+        """Estimate the time of a problem as one product, by which numbers of groups are compared."""
+        inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+        pixels, taps = problem.batch * prod(problem.out_size), prod(problem.kernel)
+        product = {
+            "forward": Product(pixels, outputs, taps * inputs, problem.groups),
+            "backward_data": Product(pixels, inputs, taps * outputs, problem.groups),
+            "backward_filter": Product(outputs, taps * inputs, pixels, problem.groups),
+        }[problem.direction]
+        return choose(product, fitting(self.units, device), device.compute_units).time
 
     def runs_on(self, device: DeviceInfo) -> bool:
         """Return whether a device has the units, or is to compute what they compute (in tests)."""
@@ -312,7 +357,9 @@ class _Builder:
         units: str,
         settings: Mapping[str, int | str],
         epilogue: Epilogue | None,
+        rows_of: ConvProblem | None = None,  # the problem whose rows of taps are channels
     ) -> None:
+        self.rows_of = rows_of
         self.problem, self.planner, self.epilogue = problem, planner, epilogue
         self.settings = settings
         if settings and set(settings) != {"tile", "parts"}:
@@ -363,6 +410,11 @@ class _Builder:
     def padded(self, name: str, rows: int, channels: int) -> tuple[Buffer | Workspace, int]:
         """Return where an operand's rows of channels are multiples of a vector, and the channels there."""
         count = round_up(channels, VECTOR)
+        if self.rows_of is not None and name == "x":
+            to = self.layout.take(rows * count * 2, 2)
+            if rows:
+                self.launches.append(unfold(self.rows_of, self.planner, to, VECTOR, self.result))
+            return to, count
         if count == channels:
             return Buffer(name), channels
         to = self.layout.take(rows * count * 2, 2)
