@@ -70,29 +70,29 @@
         name##_there |= (uint)(column >= 0 && column < (size)) << s; \
     }
 
-// Reads the columns of line `row` of `rows`, as memory has them.
-#define READ_LINE(to, from, row, rows, pitch, name, count, more)                                  \
-    {                                                                                             \
-        const bool line_there = (more) && (row) >= 0 && (row) < (rows);                           \
-        global const stored *line = (from) + (long)clamp((int)(row), 0, (rows)-1) * (pitch);      \
-        UNROLLED for (int s = 0; s < count; s++) read_raws(to[s], line + name[s], quads);         \
-        const uint bits = line_there ? name##_there : 0;                                          \
-        UNROLLED for (int s = 0; s < count; s++) {                                                \
-            UNROLLED for (int i = 0; i < RAWS; i++) to[s][i] = bits >> s & 1 ? to[s][i] : NOTHING; \
-        }                                                                                         \
-    }
-
-ALWAYS_INLINE void read_raws(raw *to, global const stored *from, const bool quads) {
+// Reads the columns of line `row` of `rows`, as memory has them. One condition is for all of them: a wait for each read
+// would follow from a condition of its own.
 #if WIDE == 4
-    if (quads) {
-        READ_RAWS_stored(to, from)
-    } else {
-        GATHER_RAWS_stored(to, from)
+#define READ_COLUMNS(to, line, name, count)                                                  \
+    if (quads) {                                                                             \
+        UNROLLED for (int s = 0; s < count; s++) READ_RAWS_stored(to[s], line + name[s])     \
+    } else {                                                                                 \
+        UNROLLED for (int s = 0; s < count; s++) GATHER_RAWS_stored(to[s], line + name[s])   \
     }
 #else
-    to[0] = LOAD_RAW(from, 0);
+#define READ_COLUMNS(to, line, name, count) \
+    UNROLLED for (int s = 0; s < count; s++) to[s][0] = LOAD_RAW(line, name[s]);
 #endif
-}
+#define READ_LINE(to, from, row, rows, pitch, name, count, more)                                   \
+    {                                                                                              \
+        const bool line_there = (more) && (row) >= 0 && (row) < (rows);                            \
+        global const stored *line = (from) + (long)clamp((int)(row), 0, (rows)-1) * (pitch);       \
+        READ_COLUMNS(to, line, name, count)                                                        \
+        const uint bits = line_there ? name##_there : 0;                                           \
+        UNROLLED for (int s = 0; s < count; s++) {                                                 \
+            UNROLLED for (int i = 0; i < RAWS; i++) to[s][i] = bits >> s & 1 ? to[s][i] : NOTHING; \
+        }                                                                                          \
+    }
 
 #if MAKES == 0
 ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WIDE], const real first[WIDE],
@@ -162,13 +162,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines(
 #endif
     }
     WIDTH first[e] = has_bias ? LOAD(OPEN(b), channel + e) : 0;
-    const bool written = QUAD_ALIGNED_stored(OPEN(y));
-    if (QUAD_ALIGNED_stored(OPEN(x)))
-        go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, true, written,
-                accumulate PASS_EPILOGUE);
-    else
-        go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, false, written,
-                accumulate PASS_EPILOGUE);
+    go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, QUAD_ALIGNED_stored(OPEN(x)),
+            QUAD_ALIGNED_stored(OPEN(y)), accumulate PASS_EPILOGUE);
 }
 #else
 // Adds a unit's products.
@@ -230,10 +225,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines_f
         const uint line = quotient(unit, by_strips), image = quotient(line, by_chunks);
         const int v = (int)(unit - line * strips) * STRIP, chunk = line - image * chunks;
         const int u0 = chunk % ROW_STEP + chunk / ROW_STEP * steps * ROW_STEP;
-        if (quads)
-            add_unit(sum, OPEN(x), OPEN(dy), image, u0, v, steps, tap_row, channel, channels, grid, true);
-        else
-            add_unit(sum, OPEN(x), OPEN(dy), image, u0, v, steps, tap_row, channel, channels, grid, false);
+        add_unit(sum, OPEN(x), OPEN(dy), image, u0, v, steps, tap_row, channel, channels, grid, quads);
     }
     UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) { WIDTH shares[t][me * WIDE + e] = sum[t][e]; }
     barrier(CLK_LOCAL_MEM_FENCE);
