@@ -164,6 +164,8 @@ def test_pooling_has_kernels_for_gpus(line: str) -> None:
         "n1 g8 ic8 ih13 iw12 oc8 kh5 kw3 sw3 ph2 pw0 qh3 qw2 dh2 dw2 b1",
         "f16 n2 g160 ic160 ih7 iw9 oc160 kh5 kw5 ph2 pw2",
         "bf16 n3 g12 ic12 iw20 oc12 kw7 pw3",
+        "f16 n2 g8 ic8 ih13 iw12 oc8 kh3 kw3 ph2 pw2 dh2 dw2 b1",
+        "bf16 n1 g37 ic37 ih17 iw15 oc37 kh3 kw3 sh2 sw2 ph2 pw2 dh2",
     ],
 )
 def test_depthwise_convolution_has_kernels_for_gpus(line: str) -> None:
