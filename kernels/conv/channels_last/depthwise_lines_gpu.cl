@@ -3,14 +3,14 @@
 // x (batch, source_h, source_w, channels)   w (channels, KH, KW)   y (batch, size_h, size_w, channels)
 // `grid` has y's pixels over x; channels is a multiple of WIDE
 //
-//   depthwise_lines         y, or dx at stride 1; weights as depthwise_pixels_weights writes them (depthwise_gpu.cl)
+//   depthwise_lines         y, or with FLIP dx at stride 1
 //   depthwise_lines_filter  sums of parts of the images for TAP_ROWS rows of the filters: partial[part][tap][channels];
 //                           a work-group takes COLUMNS vectors of channels and LANES units at a time
 //
 // A work-item goes through a unit: STRIP neighbouring columns of `steps` rows of y, which lie ROW_STEP apart, because
 // rows of taps share lines of x only so. A step takes row u of y, and NEW lines of x: the first ones that u meets. The
-// same lines are met by the HELD - 1 rows before u, with later taps. All reads of a step are under way before the first
-// number is needed: addresses outside lead to a pixel that is there, whose bits are replaced by zeros.
+// same lines are met by the HELD - 1 rows before u, with later taps. The reads of the next step are under way while a
+// step's numbers are multiplied: addresses outside lead to a pixel that is there, whose bits are replaced by zeros.
 //
 // MAKES  0 or 1: which of the kernels
 #include "common/divide.cl"
@@ -43,6 +43,9 @@
 #ifndef TAP_ROWS
 #define TAP_ROWS KH
 #endif
+#ifndef FLIP
+#define FLIP 0
+#endif
 #define LANES (GROUP / COLUMNS)
 #define HELD ((TAP_ROWS + NEW - 1) / NEW)
 #define SPAN ((STRIP - 1) * SW + (KW - 1) * DW + 1)
@@ -70,28 +73,33 @@
         name##_there |= (uint)(column >= 0 && column < (size)) << s; \
     }
 
-// Reads the columns of line `row` of `rows`, as memory has them. One condition is for all of them: a wait for each read
-// would follow from a condition of its own.
+// Line `row` of `rows`, or the nearest one that is there.
+#define LINE_AT(from, row, rows, pitch) ((from) + (long)clamp((int)(row), 0, (rows)-1) * (pitch))
+// Reads columns of a line, as memory has them.
+#define READ_QUADS(to, line, name, count) \
+    UNROLLED for (int s = 0; s < count; s++) READ_RAWS_stored(to[s], line + name[s])
+#define GATHER_QUADS(to, line, name, count) \
+    UNROLLED for (int s = 0; s < count; s++) GATHER_RAWS_stored(to[s], line + name[s])
+#define READ_ONES(to, line, name, count) UNROLLED for (int s = 0; s < count; s++) to[s][0] = LOAD_RAW(line, name[s]);
+// READ(how) reads all lines of a step under one condition: each read would wait for the one before it in a condition of
+// its own.
 #if WIDE == 4
-#define READ_COLUMNS(to, line, name, count)                                                  \
-    if (quads) {                                                                             \
-        UNROLLED for (int s = 0; s < count; s++) READ_RAWS_stored(to[s], line + name[s])     \
-    } else {                                                                                 \
-        UNROLLED for (int s = 0; s < count; s++) GATHER_RAWS_stored(to[s], line + name[s])   \
+#define READ_STEP(READ)     \
+    if (quads) {            \
+        READ(READ_QUADS)    \
+    } else {                \
+        READ(GATHER_QUADS)  \
     }
 #else
-#define READ_COLUMNS(to, line, name, count) \
-    UNROLLED for (int s = 0; s < count; s++) to[s][0] = LOAD_RAW(line, name[s]);
+#define READ_STEP(READ) READ(READ_ONES)
 #endif
-#define READ_LINE(to, from, row, rows, pitch, name, count, more)                                   \
-    {                                                                                              \
-        const bool line_there = (more) && (row) >= 0 && (row) < (rows);                            \
-        global const stored *line = (from) + (long)clamp((int)(row), 0, (rows)-1) * (pitch);       \
-        READ_COLUMNS(to, line, name, count)                                                        \
-        const uint bits = line_there ? name##_there : 0;                                           \
-        UNROLLED for (int s = 0; s < count; s++) {                                                 \
+// Takes zeros for columns that are not there, or for all of a line.
+#define CLEAR(to, row, rows, name, count, more)                                                \
+    {                                                                                          \
+        const uint bits = (more) && (row) >= 0 && (row) < (rows) ? name##_there : 0;           \
+        UNROLLED for (int s = 0; s < count; s++) {                                             \
             UNROLLED for (int i = 0; i < RAWS; i++) to[s][i] = bits >> s & 1 ? to[s][i] : NOTHING; \
-        }                                                                                          \
+        }                                                                                      \
     }
 
 #if MAKES == 0
@@ -107,19 +115,30 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
     UNROLLED for (int h = 0; h < HELD; h++) {
         UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[h][t][e] = first[e]; }
     }
-    for (int k = 0; k < steps + HELD - 1; k++) {
-        raw lines[NEW][SPAN][RAWS];
-        UNROLLED for (int n = 0; n < NEW; n++)
-            READ_LINE(lines[n], xs, r0 + (k * NEW + n) * DH, ih, iw * channels, columns, SPAN, true)
+    raw lines[NEW][SPAN][RAWS];
+#define LINE_OF(k, n) (r0 + ((k)*NEW + (n)) * DH)
+#define READ_LINES(READ)                                                             \
+    UNROLLED for (int n = 0; n < NEW; n++) {                                         \
+        global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels); \
+        READ(lines[n], line, columns, SPAN)                                          \
+    }
+    int next = 0;
+    READ_STEP(READ_LINES)
+    _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
+        real values[NEW][SPAN][WIDE];
         UNROLLED for (int n = 0; n < NEW; n++) {
-            real values[SPAN][WIDE];
-            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[s], lines[n][s]);
+            CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)
+            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]);
+        }
+        next = k + 1;
+        READ_STEP(READ_LINES)
+        UNROLLED for (int n = 0; n < NEW; n++) {
             UNROLLED for (int h = 0; h < HELD; h++) {
                 if (h * NEW + n >= KH) continue;
                 UNROLLED for (int j = 0; j < KW; j++) {
                     UNROLLED for (int t = 0; t < STRIP; t++) {
                         WIDTH sum[h][t][e] =
-                            fma(values[TAP_AT(t, j)][e], weight[(h * NEW + n) * KW + j][e], sum[h][t][e]);
+                            fma(values[n][TAP_AT(t, j)][e], weight[(h * NEW + n) * KW + j][e], sum[h][t][e]);
                     }
                 }
             }
@@ -143,8 +162,8 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
 
 // A work-item for each vector of channels of each unit; strips, and chunks of `steps` rows, are those of an image.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines(
-    CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(b), TENSOR(y), const int has_bias,
-    const int accumulate, const Grid grid, const uint items, const int blocks, const int strips, const int chunks,
+    CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
+    const Grid grid, const uint items, const int blocks, const int strips, const int chunks,
     const int steps, const ulong by_blocks, const ulong by_strips, const ulong by_chunks EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const uint item = get_global_id(0);
@@ -154,13 +173,21 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines(
     const int v = (int)(unit - line * strips) * STRIP, chunk = line - image * chunks;
     const int u0 = chunk % ROW_STEP + chunk / ROW_STEP * steps * ROW_STEP;
     real weight[KH * KW][WIDE], first[WIDE];
-    UNROLLED for (int t = 0; t < KH * KW; t++) {
+    global const stored *const ws = OPEN(w) + (long)channel * (KH * KW);
+#define WEIGHT_OF(t, e) ((e) * (KH * KW) + (FLIP ? KH * KW - 1 - (t) : (t)))
 #if WIDE == 4
-        READ_QUAD_real(weight[t], OPEN(weights) + t * channels + channel)
-#else
-        WIDTH weight[t][e] = OPEN(weights)[t * channels + channel + e];
-#endif
+    raw packed[KH * KW][RAWS];
+    if (QUAD_ALIGNED_stored(OPEN(w))) {
+        UNROLLED for (int t = 0; t < KH * KW; t++) READ_RAWS_stored(packed[t], ws + 4 * t)
+    } else {
+        UNROLLED for (int t = 0; t < KH * KW; t++) GATHER_RAWS_stored(packed[t], ws + 4 * t)
     }
+    real all[KH * KW][4];
+    UNROLLED for (int t = 0; t < KH * KW; t++) take_wide(all[t], packed[t]);
+    UNROLLED for (int t = 0; t < KH * KW; t++) { WIDTH weight[t][e] = all[WEIGHT_OF(t, e) / 4][WEIGHT_OF(t, e) % 4]; }
+#else
+    UNROLLED for (int t = 0; t < KH * KW; t++) weight[t][0] = LOAD(ws, WEIGHT_OF(t, 0));
+#endif
     WIDTH first[e] = has_bias ? LOAD(OPEN(b), channel + e) : 0;
     go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, QUAD_ALIGNED_stored(OPEN(x)),
             QUAD_ALIGNED_stored(OPEN(y)), accumulate PASS_EPILOGUE);
@@ -176,31 +203,48 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
     PLACES(pixels, STRIP, v, ow)
     global const stored *const xs = x + image * ih * iw * channels + channel;
     global const stored *const grads = dy + image * oh * ow * channels + channel;
-    raw held[HELD][STRIP][RAWS];
+    raw held[HELD][STRIP][RAWS], ahead[STRIP][RAWS], lines[NEW][SPAN][RAWS];
     UNROLLED for (int h = 0; h < HELD; h++) {
         UNROLLED for (int t = 0; t < STRIP; t++) { UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = NOTHING; }
     }
+#define LINE_OF(k, n) (r0 + ((k)*NEW + (n)) * DH)
+#define READ_LINES(READ)                                                                                   \
+    {                                                                                                      \
+        global const stored *grad_line = LINE_AT(grads, u0 + next * ROW_STEP, oh, ow * channels);          \
+        READ(ahead, grad_line, pixels, STRIP)                                                              \
+        UNROLLED for (int n = 0; n < NEW; n++) {                                                           \
+            global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels);                  \
+            READ(lines[n], line, columns, SPAN)                                                            \
+        }                                                                                                  \
+    }
+    int next = 0;
+    READ_STEP(READ_LINES)
     _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
         UNROLLED for (int h = HELD - 1; h > 0; h--) {
             UNROLLED for (int t = 0; t < STRIP; t++) {
                 UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = held[h - 1][t][i];
             }
         }
-        raw lines[NEW][SPAN][RAWS];
-        READ_LINE(held[0], grads, u0 + k * ROW_STEP, oh, ow * channels, pixels, STRIP, k < steps)
-        UNROLLED for (int n = 0; n < NEW; n++)
-            READ_LINE(lines[n], xs, r0 + (k * NEW + n) * DH, ih, iw * channels, columns, SPAN, true)
+        CLEAR(ahead, u0 + k * ROW_STEP, oh, pixels, STRIP, k < steps)
+        UNROLLED for (int t = 0; t < STRIP; t++) {
+            UNROLLED for (int i = 0; i < RAWS; i++) held[0][t][i] = ahead[t][i];
+        }
+        real values[NEW][SPAN][WIDE];
         UNROLLED for (int n = 0; n < NEW; n++) {
-            real values[SPAN][WIDE];
-            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[s], lines[n][s]);
-            UNROLLED for (int h = 0; h < HELD; h++) {
-                const int i = h * NEW + n;
-                if (i >= TAP_ROWS) continue;
-                UNROLLED for (int t = 0; t < STRIP; t++) {
-                    real gradient[WIDE];
-                    take_wide(gradient, held[h][t]);
+            CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)
+            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]);
+        }
+        next = k + 1;
+        READ_STEP(READ_LINES)
+        UNROLLED for (int h = 0; h < HELD; h++) {
+            UNROLLED for (int t = 0; t < STRIP; t++) {
+                real gradient[WIDE];
+                take_wide(gradient, held[h][t]);
+                UNROLLED for (int n = 0; n < NEW; n++) {
+                    const int i = h * NEW + n;
+                    if (i >= TAP_ROWS) continue;
                     UNROLLED for (int j = 0; j < KW; j++) {
-                        WIDTH sum[i * KW + j][e] = fma(values[TAP_AT(t, j)][e], gradient[e], sum[i * KW + j][e]);
+                        WIDTH sum[i * KW + j][e] = fma(values[n][TAP_AT(t, j)][e], gradient[e], sum[i * KW + j][e]);
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import ceil, gcd, prod
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ LINES_SPAN = 8  # columns of a line that a work-item reads, at most
 LINES_TAPS, LINES_SUMS = 9, 10  # taps whose weights, or the sums of whose gradients, it keeps in registers
 LINES_GROUP = 256  # work-items of a work-group that sums gradients
 LINES_ITEMS = 512  # work-items of a compute unit at the same time
-LINES_ROUNDS = 4  # as many work-items as run at the same time, or more, share the rows
+WHOLE_ROUNDS = 3  # rounds of work-items that run at the same time, below which the last one counts as a whole one
 LEAST_COLUMNS = 32  # vectors of channels whose reads lie side by side
 LINES_START = 4  # of a unit, in rows: until its first numbers are there
 
@@ -159,22 +159,31 @@ class _DepthwiseBuilder:
         _, rows, columns = in_3d(problem.in_size if turned else problem.out_size, 1)
         strip = self.line_strip(columns)
         strips = ceil_div(columns, strip)
-        wanted = ceil_div(
-            self.planner.device.compute_units * LINES_ITEMS * LINES_ROUNDS, problem.batch * strips * self.blocks
+        column_items = problem.batch * strips * self.blocks
+        at_once = self.planner.device.compute_units * LINES_ITEMS
+
+        def split(wanted: int) -> tuple[float, int, int]:
+            chunks, steps = self.chunked(rows, wanted)
+            rounds = column_items * chunks / at_once
+            return (
+                max(1.0, ceil(rounds) if rounds < WHOLE_ROUNDS else rounds) * (steps + self.kh + LINES_START),
+                chunks,
+                steps,
+            )
+
+        _, chunks, steps = min(split(wanted) for wanted in range(1, rows + 1))
+        items = column_items * chunks
+        kernel = self.line_kernel(
+            "depthwise_lines", LINES, strip, GROUP=GROUP, FLIP=int(turned), **epilogue_defines(self.epilogue)
         )
-        chunks, steps = self.chunked(rows, wanted)
-        items = problem.batch * chunks * strips * self.blocks
-        weights, first = self.weights(target, turned)
-        kernel = self.line_kernel("depthwise_lines", LINES, strip, GROUP=GROUP, **epilogue_defines(self.epilogue))
         arguments = (
-            *(Buffer(source), weights, Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
+            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), pixel_grid(problem, turned)),
             *(Constant(np.uint32(items)), *ints(self.blocks, strips, chunks, steps)),
             *(divisor_argument(size) for size in (self.blocks, strips, chunks)),
             *epilogue_arguments(self.epilogue, problem.dtype),
         )
-        rest = Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, (target,))
-        return Launches((first, rest), first.prepares[0])
+        return Launches((Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, (target,)),))
 
     def lines_filter(self) -> Launches:
         """Return the launches of a filter's gradient by work-items that go down the rows, and their sum."""
