@@ -30,12 +30,22 @@ MOST_COLUMNS = 64  # pixels of a block and their channels: the columns of the sm
 LARGEST_BLOCK = 8  # pixels of a block along an axis, if the stride is not more
 
 
-def unfolds(problem: ConvProblem, vector: int) -> bool:
-    """Return whether the taps of a row are to become channels, which are copied in vectors of so many."""
+def unfolds(problem: ConvProblem, vector: int, largest: int) -> bool:
+    """Return whether the taps of a row are to become channels.
+
+    Parameters
+    ----------
+    vector : int
+        Channels that are copied at once.
+    largest : int
+        Most elements of an image.
+    """
     if problem.direction not in ("forward", "backward_filter") or problem.groups > 1:
         return False
     taps, channels = problem.kernel[-1], problem.in_channels
-    return round_up(taps * channels, vector) <= FEWER * taps * round_up(channels, vector)
+    wide = round_up(taps * channels, vector)
+    image = prod(problem.in_size[:-1]) * problem.out_size[-1] * wide
+    return wide <= FEWER * taps * round_up(channels, vector) and image <= largest
 
 
 def unfolded(problem: ConvProblem) -> ConvProblem:

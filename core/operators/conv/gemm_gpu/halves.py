@@ -323,7 +323,7 @@ class Halves:
             best = min(blocks, key=lambda each: self._time(each.convolution, planner.device))
             inner = _Builder(best.convolution, planner, self.units, settings, None).planned()
             return best.around(planner, inner)
-        if unfolds(problem, VECTOR):
+        if unfolds(problem, VECTOR, LARGEST):
             return _Builder(unfolded(problem), planner, self.units, settings, epilogue, problem).planned()
         count = counts[0]
         if counts[1:]:
