@@ -53,8 +53,14 @@ ALWAYS_INLINE void open_weights(Weights *weights, global const stored *first, co
     const int id = get_local_id(0), vector = id % 8 * 8, row = id / 8;
 #if OPERATION == FORWARD
 #pragma unroll
-    for (int i = 0; i < B_COPIES; i++)  // columns beyond the last one are not stored
-        weights->from[i] = first + (long)min(row + i * ROWS_AT_ONCE, columns_left - 1) * taps * channels + vector;
+    for (int i = 0; i < B_COPIES; i++) {
+        int column = row + i * ROWS_AT_ONCE;
+        if (column >= columns_left) {  // not stored: any will do, but each another one, or they wait for each other
+            const uint other = (uint)(columns - columns_left + column) % (uint)columns;
+            column = (int)other - (columns - columns_left);
+        }
+        weights->from[i] = first + (long)column * taps * channels + vector;
+    }
 #else
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++)

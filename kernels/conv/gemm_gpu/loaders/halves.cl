@@ -111,6 +111,10 @@ IN_PLACE bool meets(const Position at, const int d, const int h, const int w, co
     return inside(at, (int4)(0, d * grid.step_d, h * grid.step_h, w * grid.step_w), grid);
 }
 
+// A row or column that is there: those beyond the last one are not stored, and so many reads of one line would wait for
+// each other.
+IN_PLACE int within(const int at, const int count) { return at < count ? at : (uint)at % (uint)count; }
+
 #define COPY_OR_LOAD(to, from, valid) \
     if (aligned)                      \
         COPY_HALVES(to, from, valid); \
@@ -149,8 +153,8 @@ IN_PLACE void loader_open(Loader *loader, global const stored *source, global co
                           const Taps met) {
     const int id = get_local_id(0), vector = id % 8 * 8, pixel_step = groups * channels;
 #pragma unroll
-    for (int i = 0; i < A_COPIES; i++) {  // rows and columns beyond the last ones are not stored
-        const int row = min(row_tile + id / 8 + i * ROWS_AT_ONCE, rows - 1);
+    for (int i = 0; i < A_COPIES; i++) {
+        const int row = within(row_tile + id / 8 + i * ROWS_AT_ONCE, rows);
 #if PLAIN
         loader->a[i] = source + (long)row * pixel_step + group * channels;
 #else
@@ -164,7 +168,7 @@ IN_PLACE void loader_open(Loader *loader, global const stored *source, global co
     loader->k = first * HALVES_DEPTH + vector;
 #pragma unroll
     for (int i = 0; i < B_COPIES; i++) {
-        const int column = min(column_tile + id / 8 + i * ROWS_AT_ONCE, columns - 1);
+        const int column = within(column_tile + id / 8 + i * ROWS_AT_ONCE, columns);
         loader->b[i] = weights + ((long)group * columns + column) * depth;
     }
 #else
