@@ -54,12 +54,14 @@ MULTIPLY_ADDS = 1424  # of a cycle, on operands of 16 bits
 SHARED_BYTES = 34.6  # of operands that reach each unit in a cycle where all of them read
 OWN_BYTES = 107  # the same where few units read
 STEP = 15  # of a step, for what work-items wait
-COPY_ROWS, COPY_COLUMNS = 121, 77  # of a step of backward filter, for 64 rows or columns of each copy of a work-item
+COPY = 48  # of a step, for each copy of a work-item, however few work-groups there are
+COPY_ROWS, COPY_COLUMNS = 121, 77  # the same of rows and of columns in backward filter that looks for taps
 START, STORE = 4440, 0.133  # of a tile: until its first product, and for each element that is stored
 LAUNCH = 12000  # of sums' launch
 SUM = 0.0027  # to write and read a sum of a part, of all compute units together
 PHASE_LAUNCH = 4000  # of a further launch, where phases of strides have one each
 TOGETHER = 1.25  # how many times as long the phases take in one launch, whose numbers work-items compute
+EMPTY = 2.0  # the same where some of them meet no tap
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,8 @@ def cycles(product: Product, tile: Tile, parts: int, units: int, walks: bool = F
     """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
-    wait = 8 * HALVES_DEPTH / tile.threads * (COPY_ROWS * tile.m + COPY_COLUMNS * tile.n) / 64 if walks else 0.0
+    rows, columns = (COPY_ROWS, COPY_COLUMNS) if walks else (COPY, COPY)
+    wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
     time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units, wait)
     if parts > 1:
         time += LAUNCH + SUM * parts * product.rows * product.columns * product.groups
@@ -446,7 +449,7 @@ class _Builder:
             whole = Product(sum(pixels), self.inputs, mean, self.groups)
             tile = choose(whole, self.tiles, units).tile
             one_by_one = sum(choose(each, self.tiles, units).time for each in phases) + PHASE_LAUNCH * (len(phases) - 1)
-            if one_by_one < TOGETHER * cycles(whole, tile, 1, units):
+            if one_by_one < (TOGETHER if min(depths) else EMPTY) * cycles(whole, tile, 1, units):
                 return False
         work_groups = ceil_div(max(pixels), tile.m) * ceil_div(self.inputs, tile.n) * self.groups * len(grids)
         if work_groups > LARGEST:
