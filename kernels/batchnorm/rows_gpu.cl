@@ -29,7 +29,7 @@
 #define COLUMNS 32  // a power of 2, as GROUP is
 #endif
 #define LINES (GROUP / COLUMNS)
-#define SAMPLE 16
+#define SAMPLE 8
 #define JOINED 8                  // channels that a work-group joins
 #define JOINING (GROUP / JOINED)  // work-items that join a channel
 #define ROWS_GROUP __attribute__((reqd_work_group_size(COLUMNS, LINES, 1)))
@@ -104,18 +104,21 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
     local real firsts[GROUP * WIDE], seconds[GROUP * WIDE];
     OPEN_ROWS
     const bool quads = QUAD_ALIGNED_stored(OPEN(x));
-    const long samples = min((long)SAMPLE, rows), apart = rows / samples;
+    const long apart = rows / SAMPLE;  // of few rows the first one counts several times
     real sums[WIDE], squares[WIDE], shift[WIDE];
-    WIDTH sums[e] = squares[e] = 0;
-    for (long i = line; there && i < samples; i += LINES) {
-        real value[WIDE];
-        read_channels(value, OPEN(x) + i * apart * channels + channel, quads);
-        WIDTH sums[e] += value[e];
-    }
-    sum_lines(sums, squares, firsts, seconds);
-    WIDTH {
-        shift[e] = sums[e] / (real)samples;
-        sums[e] = 0;
+    WIDTH sums[e] = squares[e] = shift[e] = 0;
+    if (there) {
+        // each work-item reads the sample itself, while its first rows are on their way
+        raw sampled[SAMPLE][WIDE];
+#pragma unroll
+        for (int i = 0; i < SAMPLE; i++) read_wide(sampled[i], OPEN(x) + i * apart * channels + channel, quads);
+#pragma unroll
+        for (int i = 0; i < SAMPLE; i++) {
+            real value[WIDE];
+            take_wide(value, sampled[i]);
+            WIDTH shift[e] += value[e];
+        }
+        WIDTH shift[e] /= (real)SAMPLE;
     }
     EACH_ROWS {
         raw values[AHEAD][WIDE];

@@ -127,6 +127,27 @@ def test_gradients_of_rectifiers_read_results(context, rng, text):
     )
 
 
+@pytest.mark.parametrize("passes", ["masks", "masks,argmax"])
+@pytest.mark.parametrize("text", ["x0 > 0 ? x0 : 0", "x0 > 0 ? (x0 < 0.75 ? x0 : 0.75) : 0"])
+def test_gradients_of_rectifiers_come_before_those_of_max_pooling(context, rng, text, passes):
+    """Where windows overlap, too; the mask has as many elements as there are maxima."""
+    graph = parse_graph(
+        f"input x[2,3,9,9]\ny = x | pointwise x0[2,3,9,9] : y0 = {text}\n"
+        "m = y | pool forward max n2 c3 ih9 iw9 kh3 kw3 sh2 sw2\n"
+        "z = m | pointwise x0[2,3,4,4] : y0 = tanh(x0)\noutput z"
+    ).gradients(["x"])
+    arrays = sample(graph, rng)
+    arrays["x"][0, 0, :4] = 0
+    arrays["x"][0, 1, :4] = np.float32(0.75)
+    arrays["x"][1, 1, 2:5] = np.nan
+    arrays["x"][1, 2, :5] -= 3
+    one, two = (context.compile(graph, f"-all,{words}").run(arrays) for words in ("dead", passes))
+    for name in graph.outputs:
+        assert np.array_equal(one[name], two[name], equal_nan=True)
+    masks = [node for node in read_results(graph).nodes if "> 0) ? " in str(node.problem)]
+    assert [(node.problem.common_shape, node.reads[1]) for node in masks] == [((2, 3, 4, 4), "m")]
+
+
 def test_other_gradients_keep_their_input():
     graph = parse_graph(f"{HEAD}{TRAINING}{LEAKY}{LAST}output z".replace("0.3", "-0.3")).gradients(["x"])
     assert read_results(graph) == graph

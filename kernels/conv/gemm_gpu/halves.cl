@@ -99,9 +99,9 @@ ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv
     CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows_at_most,
     const int columns, const int depth_at_most, const int channels, const int row_step, const int parts,
     const int steps_of_part, const int groups, GRID_PARAMETERS EPILOGUE_PARAMETERS) {
-    const int row_tiles = (rows_at_most + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
+    const uint row_tiles = (uint)(rows_at_most + TILE_M - 1) / TILE_M, column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
     // columns are innermost: neighbours in time read the same rows
-    int rest = get_group_id(0);
+    uint rest = get_group_id(0);
     const int column_tile = rest % column_tiles * TILE_N;
     rest /= column_tiles;
 #if PHASES
@@ -121,7 +121,7 @@ ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv
 #else
     const int rows = rows_at_most, depth = depth_at_most;
 #endif
-    const int part = rest % parts, group = rest / parts, first = part * steps_of_part;
+    const int group = rest / (uint)parts, part = rest - group * parts, first = part * steps_of_part;
     const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
     local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;

@@ -53,8 +53,14 @@ ALWAYS_INLINE void open_weights(Weights *weights, global const stored *first, co
     const int id = get_local_id(0), vector = id % 8 * 8, row = id / 8;
 #if OPERATION == FORWARD
 #pragma unroll
-    for (int i = 0; i < B_COPIES; i++)  // columns beyond the last one are not stored
-        weights->from[i] = first + (long)min(row + i * ROWS_AT_ONCE, columns_left - 1) * taps * channels + vector;
+    for (int i = 0; i < B_COPIES; i++) {
+        int column = row + i * ROWS_AT_ONCE;
+        if (column >= columns_left) {  // not stored: any will do, but each another one, or they wait for each other
+            const uint other = (uint)(columns - columns_left + column) % (uint)columns;
+            column = (int)other - (columns - columns_left);
+        }
+        weights->from[i] = first + (long)column * taps * channels + vector;
+    }
 #else
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++)
@@ -165,9 +171,10 @@ ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv
     const int accumulate, const int positions, const int columns, const int channels, const int pitch, const int lines,
     const int groups, const Grid grid, const Taps met EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int id = get_local_id(0), column_tiles = (columns + TILE_N - 1) / TILE_N;
-    const int position_tiles = (positions + TILE_M - 1) / TILE_M;
-    int rest = get_group_id(0);
+    const int id = get_local_id(0);
+    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
+    const uint position_tiles = (uint)(positions + TILE_M - 1) / TILE_M;
+    uint rest = get_group_id(0);
     const int column_tile = rest % column_tiles * TILE_N;
     rest /= column_tiles;
     const int first = rest % position_tiles * TILE_M, group = rest / position_tiles;
@@ -193,7 +200,8 @@ ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv
     for (int row = id; row < SOURCE_ROWS; row += THREADS) {
         // positions before the first one count from the image before it, which has nothing there
         const int at = first + reach + row + pitch * lines;
-        const int line = at / pitch, w = at % pitch, image = line / lines - 1, h = line % lines;
+        const int line = (uint)at / (uint)pitch, w = at - line * pitch, before = (uint)line / (uint)lines;
+        const int image = before - 1, h = line - before * lines;
         const bool there = image >= 0 && image < grid.batch && h < grid.source_h && w < grid.source_w;
         pixels[row] = there ? (image * grid.source_h + h) * grid.source_w + w : -1;
     }
@@ -211,7 +219,8 @@ ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more
     stage_sums(sums, staged);
     for (int row = id; row < TILE_M; row += THREADS) {
-        const int at = first + row, line = at / pitch, w = at % pitch, image = line / lines, h = line % lines;
+        const int at = first + row, line = (uint)at / (uint)pitch, w = at - line * pitch;
+        const int image = (uint)line / (uint)lines, h = line - image * lines;
         const bool there = at < positions && h < grid.size_h && w < grid.size_w;
         pixels[row] = there ? (image * grid.size_h + h) * grid.size_w + w : -1;
     }

@@ -56,9 +56,14 @@ MULTIPLY_ADDS = 1424  # of a cycle, on operands of 16 bits
 SHARED_BYTES = 34.6  # of operands that reach each unit in a cycle where all of them read
 OWN_BYTES = 107  # the same where few units read
 STEP = 15  # of a step, for what work-items wait
+COPY = 48  # of a step, for each copy of a work-item, however few work-groups there are
+COPY_ROWS, COPY_COLUMNS = 121, 77  # the same of rows and of columns in backward filter that looks for taps
 START, STORE = 4440, 0.133  # of a tile: until its first product, and for each element that is stored
 LAUNCH = 12000  # of sums' launch
 SUM = 0.0027  # to write and read a sum of a part, of all compute units together
+PHASE_LAUNCH = 4000  # of a further launch, where phases of strides have one each
+TOGETHER = 1.25  # how many times as long the phases take in one launch, whose numbers work-items compute
+EMPTY = 2.0  # the same where some of them meet no tap
 
 
 @dataclass(frozen=True)
@@ -204,28 +209,45 @@ def fitting(units: str, device: DeviceInfo) -> list[Tile]:
     return [t for t in tiles(units) if t.threads <= device.max_work_group_size and t.local_bytes <= room]
 
 
+def serves(tile: Tile, problem: ConvProblem) -> bool:
+    """Return whether a tile has whole blocks of columns: forward alone reads rows of them as they are."""
+    return tile.n % 64 == 0 or problem.direction == "forward"
+
+
 def local_memory(units: str, device: DeviceInfo) -> int:
     """Return the local memory that a work-group can have."""
     return device.largest_local_memory if units == "wgmma" else max(device.local_memory, device.largest_local_memory)
 
 
-def cycles(product: Product, tile: Tile, parts: int, units: int) -> float:
-    """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units."""
+def cycles(product: Product, tile: Tile, parts: int, units: int, walks: bool = False) -> float:
+    """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units.
+
+    `walks`: the depth is pixels whose taps are looked for, as in backward filter.
+    """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
-    time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units)
+    rows, columns = (COPY_ROWS, COPY_COLUMNS) if walks else (COPY, COPY)
+    wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
+    time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units, wait)
     if parts > 1:
         time += LAUNCH + SUM * parts * product.rows * product.columns * product.groups
     return time
 
 
-def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, units: int) -> float:
-    """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units."""
+def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, units: int, wait: float = 0.0) -> float:
+    """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units.
+
+    However few work-groups a unit has, each of them needs `wait` cycles for a step.
+    """
     reading = min(1.0, work_groups / units)
     step = max(tile.m * tile.n * HALVES_DEPTH / MULTIPLY_ADDS, nbytes * reading / SHARED_BYTES, nbytes / OWN_BYTES)
-    each = steps * (step + STEP / busy) + (STORE * tile.m * tile.n + START) / busy
+    products, ends = steps * (step + STEP / busy), (STORE * tile.m * tile.n + START) / busy
     full, rest = divmod(ceil_div(work_groups, units), busy)
-    return each * (full * busy + ((rest + busy) / 2 if rest else 0))
+    time = full * (max(products * busy, steps * wait) + ends * busy)
+    if rest:
+        share = (rest + busy) / 2
+        time += max(products * share, steps * wait) + ends * share
+    return time
 
 
 def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, units: int) -> float:
@@ -236,17 +258,20 @@ def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, un
     return tile.slower_windows * _cycles(tile, work_groups, steps, nbytes, busy, units)
 
 
-def choose(product: Product, candidates: list[Tile], units: int) -> Choice:
-    """Choose the tile and the number of parts with the least estimated time."""
+def choose(product: Product, candidates: list[Tile], units: int, walks: bool = False) -> Choice:
+    """Choose the tile and the number of parts with the least estimated time; see `cycles`."""
     best: tuple[float, Choice] | None = None
+    least = min((tile.m for tile in candidates), default=0)
     for tile in candidates:
+        if tile.m > max(least, round_up(product.rows, least)):
+            continue  # rows that are not there would be copied from the last one
         count = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         for parts in splits(product.steps, count, units, tile.busy):
             sums = parts * product.rows * product.columns * product.groups * 4
             too_many = sums > SPLIT_BYTES or max(product.rows, product.groups) > MOST_ROWS
             if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
-            time = cycles(product, tile, parts, units)
+            time = cycles(product, tile, parts, units, walks)
             if best is None or time < best[0]:
                 best = time, Choice(tile, parts, ceil_div(product.steps, parts), time)
     if best is None:
@@ -266,7 +291,10 @@ class Halves:
         """Return the settings to search: the heuristic's (none), then every tile, whole and in parts."""
         yield {}
         for tile in fitting(self.units, planner.device):
-            yield {"tile": f"windows-{tile.name}", "parts": 1}
+            if not serves(tile, problem):
+                continue
+            if tile.slower_windows:
+                yield {"tile": f"windows-{tile.name}", "parts": 1}
             for parts in PARTS:
                 yield {"tile": tile.name, "parts": parts}
 
@@ -364,7 +392,7 @@ class _Builder:
         self.settings = settings
         if settings and set(settings) != {"tile", "parts"}:
             raise Declined(f"got settings {sorted(settings)}, expected tile and parts")
-        self.tiles = fitting(units, planner.device)
+        self.tiles = [tile for tile in fitting(units, planner.device) if serves(tile, problem)]
         self.room = local_memory(units, planner.device)
         self.native = units in planner.device.matrix_units  # or what they compute through local memory
         self.common = {
@@ -434,11 +462,11 @@ class _Builder:
     def kernel(self, name: str, defines: Mapping[str, Any], options: tuple[str, ...] = ()) -> Any:
         return self.planner.kernel(FILE, name, {**self.common, **defines}, self.problem.dtype, options)
 
-    def choose(self, product: Product) -> Choice:
+    def choose(self, product: Product, walks: bool = False) -> Choice:
         """Choose a product's tile and parts, or take them from the settings."""
         units = self.planner.device.compute_units
         if not self.settings:
-            return choose(product, self.tiles, units)
+            return choose(product, self.tiles, units, walks)
         name, parts = str(self.settings["tile"]), int(self.settings["parts"])
         tile = next((tile for tile in self.tiles if tile.name == name), None)
         if tile is None or parts < 1:
@@ -472,8 +500,8 @@ class _Builder:
         else:
             whole = Product(sum(pixels), self.inputs, mean, self.groups)
             tile = choose(whole, self.tiles, units).tile
-            one_by_one = sum(choose(each, self.tiles, units).time for each in phases) + LAUNCH * (len(phases) - 1)
-            if one_by_one < cycles(whole, tile, 1, units):
+            one_by_one = sum(choose(each, self.tiles, units).time for each in phases) + PHASE_LAUNCH * (len(phases) - 1)
+            if one_by_one < (TOGETHER if min(depths) else EMPTY) * cycles(whole, tile, 1, units):
                 return False
         work_groups = ceil_div(max(pixels), tile.m) * ceil_div(self.inputs, tile.n) * self.groups * len(grids)
         if work_groups > LARGEST:
@@ -565,6 +593,8 @@ class _Builder:
         best = None if self.settings else choose(product, self.tiles, device.compute_units).time
         found = None
         for tile in self.tiles:
+            if not tile.slower_windows:
+                continue
             if self.settings and f"windows-{tile.name}" != self.settings["tile"]:
                 continue
             source = windows.source_bytes(tile, channels)
@@ -596,7 +626,7 @@ class _Builder:
         kept: int,
     ) -> None:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
-        choice = self.choose(product)
+        choice = self.choose(product, operation == "FILTER" and not grid.plain)
         split = choice.parts > 1 or kept < wide
         if split and max(product.rows, product.groups) > MOST_ROWS:
             raise Declined(f"adds the sums of at most {MOST_ROWS} rows")

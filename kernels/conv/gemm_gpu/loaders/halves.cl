@@ -29,15 +29,37 @@ IN_PLACE void walk_to_tap(Walk *walk, const int pixel_step, const Grid grid) {
 }
 
 IN_PLACE Walk walk_from(const int depth, const int channels, const int pixel_step, const Grid grid) {
-    const int tap = depth / channels, rest = tap / grid.taps_w;
-    Walk walk = {depth % channels, tap % grid.taps_w, rest % grid.taps_h, rest / grid.taps_h, 0};
+#if PLAIN
+    const Walk walk = {depth, 0, 0, 0, 0};
+#else
+    const uint tap = (uint)depth / (uint)channels, line = tap / (uint)grid.taps_w;
+    Walk walk = {depth - tap * channels, tap - line * grid.taps_w, line, 0, 0};
+#if AXES > 1
+    const uint plane = line / (uint)grid.taps_h;
+    walk.h = line - plane * grid.taps_h;
+    walk.d = plane;
+#else
+    walk.h = 0;
+    walk.d = line;
+#endif
     walk_to_tap(&walk, pixel_step, grid);
+#endif
     return walk;
+}
+
+// Whether a vector of the depth is one of a tap's.
+IN_PLACE bool has_tap(const Walk walk, const int channels, const Grid grid) {
+#if PLAIN
+    return walk.channel < channels;
+#else
+    return walk.d < grid.taps_d;
+#endif
 }
 
 // Goes on by a step of the depth.
 IN_PLACE void walk_on(Walk *walk, const int channels, const int pixel_step, const Grid grid) {
     walk->channel += HALVES_DEPTH;
+#if !PLAIN
     if (walk->channel < channels) return;
     do {
         walk->channel -= channels;
@@ -50,6 +72,7 @@ IN_PLACE void walk_on(Walk *walk, const int channels, const int pixel_step, cons
         }
     } while (walk->channel >= channels);
     walk_to_tap(walk, pixel_step, grid);
+#endif
 }
 
 // A pixel of the grid.
@@ -58,8 +81,17 @@ typedef struct {
 } GridPixel;
 
 IN_PLACE GridPixel grid_pixel(const int pixel, const Grid grid) {
-    const int rest = pixel / grid.size_w, image_d = rest / grid.size_h;
-    const GridPixel at = {pixel % grid.size_w, rest % grid.size_h, image_d % grid.size_d, image_d / grid.size_d};
+    const uint line = (uint)pixel / (uint)grid.size_w;
+    GridPixel at = {pixel - line * grid.size_w, 0, 0, line};
+#if AXES > 1
+    at.image = line / (uint)grid.size_h;
+    at.h = line - at.image * grid.size_h;
+#endif
+#if AXES > 2
+    const uint plane = at.image;
+    at.image = plane / (uint)grid.size_d;
+    at.d = plane - at.image * grid.size_d;
+#endif
     return at;
 }
 
@@ -78,6 +110,10 @@ IN_PLACE long elements_to(const Position at, const int image, const int pixel_st
 IN_PLACE bool meets(const Position at, const int d, const int h, const int w, const Grid grid) {
     return inside(at, (int4)(0, d * grid.step_d, h * grid.step_h, w * grid.step_w), grid);
 }
+
+// A row or column that is there: those beyond the last one are not stored, and so many reads of one line would wait for
+// each other.
+IN_PLACE int within(const int at, const int count) { return at < count ? at : (uint)at % (uint)count; }
 
 #define COPY_OR_LOAD(to, from, valid) \
     if (aligned)                      \
@@ -117,8 +153,8 @@ IN_PLACE void loader_open(Loader *loader, global const stored *source, global co
                           const Taps met) {
     const int id = get_local_id(0), vector = id % 8 * 8, pixel_step = groups * channels;
 #pragma unroll
-    for (int i = 0; i < A_COPIES; i++) {  // rows and columns beyond the last ones are not stored
-        const int row = min(row_tile + id / 8 + i * ROWS_AT_ONCE, rows - 1);
+    for (int i = 0; i < A_COPIES; i++) {
+        const int row = within(row_tile + id / 8 + i * ROWS_AT_ONCE, rows);
 #if PLAIN
         loader->a[i] = source + (long)row * pixel_step + group * channels;
 #else
@@ -132,7 +168,7 @@ IN_PLACE void loader_open(Loader *loader, global const stored *source, global co
     loader->k = first * HALVES_DEPTH + vector;
 #pragma unroll
     for (int i = 0; i < B_COPIES; i++) {
-        const int column = min(column_tile + id / 8 + i * ROWS_AT_ONCE, columns - 1);
+        const int column = within(column_tile + id / 8 + i * ROWS_AT_ONCE, columns);
         loader->b[i] = weights + ((long)group * columns + column) * depth;
     }
 #else
@@ -152,7 +188,7 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
                           const Taps met) {
     const int id = get_local_id(0), vector = id % 8 * 8, row = id / 8;
     const Walk walk = loader->walk;
-    const bool there = walk.d < grid.taps_d;
+    const bool there = has_tap(walk, channels, grid);
 #pragma unroll
     for (int i = 0; i < A_COPIES; i++) {
 #if PLAIN
@@ -172,7 +208,7 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
 #else
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
-        const bool in_taps = loader->b_walks[i].d < grid.taps_d;
+        const bool in_taps = has_tap(loader->b_walks[i], channels, grid);
 #pragma unroll
         for (int j = 0; j < B_BLOCKS; j++) {
             const bool valid = in_taps && 64 * j < loader->columns_left;
@@ -190,14 +226,72 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
 #endif
 }
 #else
+#if !PLAIN
+// From a pixel to the one that a step later takes its place: of its first tap the position and the place in memory, and
+// what an axis changes that is beyond its end.
 typedef struct {
-    global const stored *a[DEPTH_COPIES], *b;
-    int pixel[DEPTH_COPIES];
-#if PLAIN
-    global const stored *x[DEPTH_COPIES];
-#else
-    GridPixel at[DEPTH_COPIES];
-    GridPixel step;
+    Position by, end, span;
+    long further, after_w, after_h, after_d;
+} PixelStep;
+
+IN_PLACE PixelStep pixel_step_of(const int pixels, const long element, const Grid grid) {
+    const GridPixel by = grid_pixel(pixels, grid);
+    const long line = grid.source_w * element, plane = grid.source_h * line, image = grid.source_d * plane;
+    PixelStep step;
+#define AXIS(a)                                          \
+    step.by.a = by.a * grid.stride_##a;                  \
+    step.span.a = grid.size_##a * grid.stride_##a;       \
+    step.end.a = grid.begin_##a + step.span.a;
+    AXIS(w)
+    AXIS(h)
+    AXIS(d)
+#undef AXIS
+    step.further = by.image * image + step.by.d * plane + step.by.h * line + step.by.w * element;
+    step.after_w = (AXES > 1 ? grid.stride_h * line : image) - step.span.w * element;
+    step.after_h = (AXES > 2 ? grid.stride_d * plane : image) - step.span.h * line;
+    step.after_d = image - step.span.d * plane;
+    return step;
+}
+
+// Goes on by a step's pixels: each axis carries once at most.
+IN_PLACE global const stored *pixel_on(Position *at, global const stored *from, const PixelStep step, const Grid grid) {
+    from += step.further;
+    at->w += step.by.w;
+#if AXES > 1
+    at->h += step.by.h;
+#endif
+#if AXES > 2
+    at->d += step.by.d;
+#endif
+    if (at->w >= step.end.w) {
+        at->w -= step.span.w;
+        at->h += grid.stride_h;
+        from += step.after_w;
+    }
+#if AXES > 1
+    if (at->h >= step.end.h) {
+        at->h -= step.span.h;
+        at->d += grid.stride_d;
+        from += step.after_h;
+    }
+#endif
+#if AXES > 2
+    if (at->d >= step.end.d) {
+        at->d -= step.span.d;
+        from += step.after_d;
+    }
+#endif
+    return from;
+}
+#endif
+
+typedef struct {
+    global const stored *a[DEPTH_COPIES];
+    global const stored *x[DEPTH_COPIES];  // of a pixel's first tap
+    int left;                              // pixels from the work-item's first one on
+#if !PLAIN
+    Position at[DEPTH_COPIES];
+    PixelStep step;
 #endif
     Walk taps[B_BLOCKS];  // those of the work-item's columns
     int rows_left, columns_left;
@@ -207,22 +301,24 @@ IN_PLACE void loader_open(Loader *loader, global const stored *dy, global const 
                           const int columns, const int depth, const int channels, const int row_step, const int groups,
                           const int group, const int row_tile, const int column_tile, const int first, const Grid grid,
                           const Taps met) {
-    const int id = get_local_id(0), vector = id % 8 * 8;
-    loader->b = x + (long)group * channels;
+    const int id = get_local_id(0), vector = id % 8 * 8, own = first * HALVES_DEPTH + id / 8;
+    global const stored *const of_group = x + (long)group * channels;
     loader->rows_left = rows - row_tile - vector;
     loader->columns_left = columns - column_tile - vector;
+    loader->left = depth - own;
 #if !PLAIN
-    loader->step = grid_pixel(HALVES_DEPTH, grid);
+    loader->step = pixel_step_of(HALVES_DEPTH, (long)groups * channels, grid);
 #endif
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
-        const int pixel = first * HALVES_DEPTH + id / 8 + i * ROWS_AT_ONCE;
-        loader->pixel[i] = pixel;
+        const int pixel = own + i * ROWS_AT_ONCE;
         loader->a[i] = dy + (long)pixel * row_step + (long)group * rows + row_tile + vector;
 #if PLAIN
-        loader->x[i] = loader->b + (long)pixel * groups * channels;
+        loader->x[i] = of_group + (long)pixel * groups * channels;
 #else
-        loader->at[i] = grid_pixel(pixel, grid);
+        const GridPixel at = grid_pixel(pixel, grid);
+        loader->at[i] = first_tap(at, grid);
+        loader->x[i] = of_group + elements_to(loader->at[i], at.image, groups * channels, grid);
 #endif
     }
 #pragma unroll
@@ -230,58 +326,32 @@ IN_PLACE void loader_open(Loader *loader, global const stored *dy, global const 
         loader->taps[j] = walk_from(column_tile + vector + 64 * j, channels, groups * channels, grid);
 }
 
-#if !PLAIN
-// Goes on by a step's pixels: each axis carries once at most.
-IN_PLACE void pixel_on(GridPixel *at, const GridPixel step, const Grid grid) {
-    at->w += step.w;
-    at->h += step.h;
-    at->d += step.d;
-    at->image += step.image;
-    if (at->w >= grid.size_w) {
-        at->w -= grid.size_w;
-        at->h++;
-    }
-    if (at->h >= grid.size_h) {
-        at->h -= grid.size_h;
-        at->d++;
-    }
-    if (at->d >= grid.size_d) {
-        at->d -= grid.size_d;
-        at->image++;
-    }
-}
-#endif
-
 IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, const int depth, const int channels,
                           const int row_step, const int groups, const bool aligned, const Grid grid) {
     const int id = get_local_id(0), vector = id % 8 * 8, row = id / 8;
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
-        const bool there = loader->pixel[i] < depth;
+        const bool there = i * ROWS_AT_ONCE < loader->left;
         const int slot = HALVES_SLOT(vector, row + i * ROWS_AT_ONCE);
 #pragma unroll
         for (int j = 0; j < TILE_M / 64; j++)
             COPY_OR_LOAD(a + j * HALVES_BLOCK + slot, loader->a[i] + 64 * j, there && 64 * j < loader->rows_left);
-#if PLAIN
-        global const stored *const from = loader->x[i];
-        loader->x[i] += (long)HALVES_DEPTH * groups * channels;
-#else
-        const Position position = first_tap(loader->at[i], grid);
-        global const stored *const from =
-            loader->b + elements_to(position, loader->at[i].image, groups * channels, grid);
-        pixel_on(&loader->at[i], loader->step, grid);
-#endif
+        loader->a[i] += (long)HALVES_DEPTH * row_step;
 #pragma unroll
         for (int j = 0; j < B_BLOCKS; j++) {
             const Walk tap = loader->taps[j];
             bool valid = there && 64 * j < loader->columns_left;
 #if !PLAIN
-            valid = valid && meets(position, tap.d, tap.h, tap.w, grid);
+            valid = valid && meets(loader->at[i], tap.d, tap.h, tap.w, grid);
 #endif
-            COPY_OR_LOAD(b + j * HALVES_BLOCK + slot, from + (tap.distance + tap.channel), valid);
+            COPY_OR_LOAD(b + j * HALVES_BLOCK + slot, loader->x[i] + (tap.distance + tap.channel), valid);
         }
-        loader->pixel[i] += HALVES_DEPTH;
-        loader->a[i] += (long)HALVES_DEPTH * row_step;
+#if PLAIN
+        loader->x[i] += (long)HALVES_DEPTH * groups * channels;
+#else
+        loader->x[i] = pixel_on(&loader->at[i], loader->x[i], loader->step, grid);
+#endif
     }
+    loader->left -= HALVES_DEPTH;
 }
 #endif

@@ -76,7 +76,9 @@
         }                                                                                                         \
         WGMMA_COMMIT;                                                                                             \
     }
-#if UNITS_N == 64
+#if UNITS_N == 32
+#define SUMS_COUNT "16"
+#elif UNITS_N == 64
 #define SUMS_COUNT "32"
 #elif UNITS_N == 128
 #define SUMS_COUNT "64"

@@ -4,8 +4,8 @@
 // NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
 // program's PTX, which core/runtime/toolchains/nvidia.py uncomments before it builds the program once more.
 
-#if UNITS_N != 64 && UNITS_N != 128 && UNITS_N != 256
-#error a product has 64, 128 or 256 columns
+#if UNITS_N != 32 && UNITS_N != 64 && UNITS_N != 128 && UNITS_N != 256
+#error a product has 32, 64, 128 or 256 columns
 #endif
 
 // Tiles in local memory, as the units read them: rows of 128 bytes, whose eight vectors are permuted by the row's
@@ -45,7 +45,10 @@ typedef struct {
 #define SUMS_6 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define SUMS_7 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // PRODUCT_OF calls TEXT with the number of columns, the sums, and the numbers of the operands that follow these.
-#if UNITS_N == 64
+#if UNITS_N == 32
+#define ALL_SUMS(s) SUMS16(s, 0)
+#define PRODUCT_OF(TEXT) TEXT("32", SUMS_0, "16", "17", "18", "19", "20", "21")
+#elif UNITS_N == 64
 #define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16)
 #define PRODUCT_OF(TEXT) TEXT("64", SUMS_0 ", " SUMS_1, "32", "33", "34", "35", "36", "37")
 #elif UNITS_N == 128

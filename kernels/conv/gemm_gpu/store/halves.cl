@@ -8,16 +8,29 @@
 #include "common/epilogue.cl"
 #include "conv/grid.cl"
 
-// The target's element of a row's first column.
+#ifndef AXES
+#define AXES 3
+#endif
+
+// The target's element of a row's first column. Axes that are not used have one pixel.
 ALWAYS_INLINE long first_of_row(const int row, const int columns, const int groups, const int group, const int rows,
                                 const Target target) {
 #if TARGET == TO_PIXELS && DENSE
     return ((long)row * groups + group) * columns;
 #elif TARGET == TO_PIXELS
-    const int rest = row / target.pixels_w, image_d = rest / target.pixels_h;
-    const int w = row % target.pixels_w * target.stride_w + target.begin_w;
-    const int h = rest % target.pixels_h * target.stride_h + target.begin_h;
-    const int d = image_d % target.pixels_d * target.stride_d + target.begin_d, image = image_d / target.pixels_d;
+    const uint line = (uint)row / (uint)target.pixels_w;
+    uint image = line, plane_d = 0, line_h = 0;
+#if AXES > 1
+    image = line / (uint)target.pixels_h;
+    line_h = line - image * target.pixels_h;
+#endif
+#if AXES > 2
+    const uint plane = image;
+    image = plane / (uint)target.pixels_d;
+    plane_d = plane - image * target.pixels_d;
+#endif
+    const int w = (row - line * target.pixels_w) * target.stride_w + target.begin_w;
+    const int h = line_h * target.stride_h + target.begin_h, d = plane_d * target.stride_d + target.begin_d;
     const long pixel = (((long)image * target.size_d + d) * target.size_h + h) * target.size_w + w;
     return (pixel * groups + group) * columns;
 #else
