@@ -397,10 +397,14 @@ def same(ours: Ours, other: Ours) -> None:
 
 
 def seconds(runs: list[Any], repeats: int) -> list[float]:
-    """Return the median time of each of several calls that take turns."""
+    """Return the median time of each of several calls that take turns, each after one that is not timed.
+
+    A GPU that changes between the contexts of OpenCL and of CUDA loses up to half a millisecond, whoever comes first.
+    """
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
         for i, run in enumerate(runs):
+            run()
             start = time.perf_counter()
             run()
             times[i].append(time.perf_counter() - start)
