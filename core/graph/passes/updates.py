@@ -52,8 +52,8 @@ def join_updates(graph: Some) -> Some:
         found = _update(graph, number)
         if found is not None:
             kinds.setdefault(found.kind, []).append(found)
-    for found in kinds.values():
-        left = found
+    for alike in kinds.values():
+        left = alike
         while left:
             members = _together(left)
             left = [one for one in left if one not in members]
