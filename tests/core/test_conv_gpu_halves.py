@@ -1,4 +1,4 @@
-"""Products with operands of 16 bits on matrix units, computed through local memory here: all directions, both units."""
+"""Products with operands of 16 bits on matrix units, computed through local memory here: all directions and units."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
-from clgraft.core.operators.conv.gemm_gpu.halves import MMA, WGMMA, Choice, Halves, Product, Tile, tiles
+from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Halves, Product
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import Tile, tiles
 from clgraft.core.problem import ceil_div
 from clgraft.core.runtime import probes
-from clgraft.core.runtime.toolchains import nvidia
+from clgraft.core.runtime.toolchains.halves import halves_probe
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import an_h200, check
 from tests.core.every_run import Check
 
-FORMS = {"wgmma": WGMMA, "mma": MMA}
+FORMS = {form.units: form for form in IMPLEMENTATIONS}
+MMA = FORMS["mma"]
 SMALLEST = {
     "wgmma": Tile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
     "mma": Tile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
+    **{units: tiles(units)[-1] for units in ("dpas16", "dpas8", "wmma", "mfma", "dot2")},
 }
 # problem: parts
 PROBLEMS = {
@@ -54,8 +57,13 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
 
     monkeypatch.setattr(halves, "choose", choose)
     monkeypatch.setattr(halves, "LAUNCH", 0)  # phases of strides one by one
-    monkeypatch.setattr(Halves, "runs_on", lambda self, device: True)
+    monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: True)
     return wanted
+
+
+def in_type_of(units: str, text: str) -> core.ConvProblem:
+    """Return a problem, in float16 where the units have no other type."""
+    return core.parse(text.replace(" bf16 ", " f16 ") if units == "dot2" else text)
 
 
 @pytest.mark.parametrize("units", FORMS)
@@ -64,7 +72,7 @@ def test_matches_float64(text: str, units: str, forced: list) -> None:
     forced[:] = [SMALLEST[units], PROBLEMS[text]]
     check(
         Context.on(None),
-        core.parse(text),
+        in_type_of(units, text),
         FORMS[units].NAME,
         accumulate="n2" in text,
         rounded_first="layout" not in text,
@@ -130,11 +138,13 @@ WINDOWS = {
 def test_windows_match_float64(text: str, units: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = replace(SMALLEST[units], pending=int(units == "wgmma" and WINDOWS[text] > 3)), WINDOWS[text], 1
     monkeypatch.setattr(halves._Builder, "choose_windows", lambda *sizes: chosen)
-    check(Context.on(None), core.parse(text), FORMS[units].NAME, accumulate="n2" in text)
+    check(Context.on(None), in_type_of(units, text), FORMS[units].NAME, accumulate="n2" in text)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("tile", [*tiles("wgmma"), *tiles("mma")], ids=lambda tile: f"{tile.units}-{tile.name}")
+@pytest.mark.parametrize(
+    "tile", [tile for units in FORMS for tile in tiles(units)], ids=lambda tile: f"{tile.units}-{tile.name}"
+)
 @pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_filter"])
 def test_every_tile_matches_float64(tile: Tile, direction: str, forced: list) -> None:
     forced[:] = [tile, 1]
@@ -157,7 +167,7 @@ def test_addresses_that_are_no_multiples_of_a_vector(forced: list) -> None:
 def test_units_are_checked(units: str, monkeypatch: pytest.MonkeyPatch) -> None:
     context = core.context()
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
-    probe = nvidia.halves_probe(context.device, units)
+    probe = halves_probe(context.device, units)
     wrong = replace(probe, expected=probe.expected + 1)
     broken = replace(probe, defines={**probe.defines, "TILE_N": "("})
     for one, works in ((probe, True), (wrong, False), (broken, False)):
@@ -167,7 +177,7 @@ def test_units_are_checked(units: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context.on(None)
-    monkeypatch.setattr(Halves, "runs_on", lambda self, device: device is None)
+    monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: device is None)
     for text, reason in {
         "conv forward n1 ic16 ih5 iw6 oc24 kh3 kw3 layout=nhwc": "is for 16 bits",
         "conv forward f16 n1 ic16 ih5 iw6 oc24 kh3 kw3": "needs matrix units with mma",
@@ -175,14 +185,14 @@ def test_what_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         with pytest.raises(Declined, match=reason):
             MMA.plan(core.parse(text), context.planner)
-    monkeypatch.setattr(Halves, "runs_on", lambda self, device: True)
+    monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: True)
     with pytest.raises(Declined, match="groups have multiples of 8 channels, at least 16"):
         MMA.plan(core.parse("conv forward f16 n1 g4 ic32 ih5 iw6 oc32 kh3 kw3"), context.planner)
 
 
 def test_the_smallest_estimate_is_chosen() -> None:
     """A tile for every unit: more parts where the depth is long and there are few tiles."""
-    device = replace(an_h200(), has_wgmma_halves=True, has_mma_halves=True)
+    device = replace(an_h200(), halves=("wgmma-float16", "mma-float16"))
     candidates = halves.fitting("wgmma", device)
     assert len(candidates) == len(tiles("wgmma"))
     assert halves.choose(Product(64 * 3136, 64, 576, 1), candidates, 132).parts == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Callable, ClassVar
@@ -93,7 +93,7 @@ class Probe:
     field : str
         Of `DeviceInfo`, which says whether it works.
     what : str
-        What does not work where the results are wrong.
+        What does not work where the results are wrong; no two probes of a device have the same.
     file, kernel : str
         The kernel; its arguments are the inputs and the result.
     defines : mapping
@@ -105,6 +105,10 @@ class Probe:
         That the kernel is built for.
     in_child : bool
         Whether it is tried in a child process first, because the compiler may end a process.
+    adds : tuple of str
+        What `field` gets more of where it works, if it is a tuple of words.
+    instead_of : str
+        A word of that tuple with which it need not be found out.
     """
 
     field: str
@@ -117,6 +121,17 @@ class Probe:
     expected: np.ndarray
     dtype: str = "float32"
     in_child: bool = False
+    adds: tuple[str, ...] = ()
+    instead_of: str = ""
+
+    def is_needless(self, device: DeviceInfo) -> bool:
+        """Return whether what a device is known to have makes it unnecessary."""
+        return bool(self.instead_of) and self.instead_of in getattr(device, self.field)
+
+    def noted(self, device: DeviceInfo, works: bool) -> DeviceInfo:
+        """Return what is known of a device once it has been tried."""
+        found: Any = works if not self.adds else getattr(device, self.field) + (self.adds if works else ())
+        return replace(device, **{self.field: found})
 
 
 @cache
