@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +16,11 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Halves, Product
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import Tile, tiles
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.runtime import probes
-from clgraft.core.runtime.toolchains.halves import halves_probe
+from clgraft.core.runtime.toolchains.amd import AMD
+from clgraft.core.runtime.toolchains.halves import halves_probe, halves_probes
+from clgraft.core.runtime.toolchains.intel import DPAS, Intel
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import an_h200, check
 from tests.core.every_run import Check
@@ -173,6 +179,79 @@ def test_units_are_checked(units: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for one, works in ((probe, True), (wrong, False), (broken, False)):
         monkeypatch.setattr(probes, "_known", {})
         assert probes.works(context, one) is works
+
+
+OPENCL_OF_AMD = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+size_t __attribute__((overloadable)) get_local_id(uint axis) { return __builtin_amdgcn_workitem_id_x(); }
+void __attribute__((overloadable)) barrier(uint fence) { __builtin_amdgcn_s_barrier(); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("units", "device", "instruction"),
+    [
+        ("wmma", "gfx1100", "v_wmma_f32_16x16x16_"),
+        ("mfma", "gfx908", "v_mfma_f32_"),
+        ("mfma", "gfx90a", "v_mfma_f32_"),
+        ("dot2", "gfx1030", "v_dot2"),
+    ],
+)
+def test_kernels_compile_for_their_devices(units: str, device: str, instruction: str, tmp_path: Path) -> None:
+    """With clang, whose builtin functions they call: it knows the device's features and the functions' arguments."""
+    source, target = tmp_path / "kernel.cl", ("-target", "amdgcn-amd-amdhsa", f"-mcpu={device}", "-nogpulib")
+    source.write_text("kernel void f(global float *a) {}")
+    options = ("-x", "cl", "-cl-std=CL1.2", "-O1", "-S", *target, "-o", str(tmp_path / "kernel.s"), str(source))
+    found = filter(None, map(shutil.which, ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))))
+    clang = next((one for one in found if subprocess.run([one, *options], capture_output=True).returncode == 0), None)
+    if clang is None:
+        pytest.skip(f"needs a clang that compiles for {device}")
+    context = Context.on(None)
+    context.toolchain = AMD(context.cl_device)
+    tried = list(halves_probes(replace(context.device, matrix_units=(units,)), units))
+    assert [probe.dtype for probe in tried] == (["float16"] if units == "dot2" else ["float16", "bfloat16"])
+    for probe in tried:
+        assert probe.defines["EMULATED"] == 0
+        kernel = context.kernel(probe.file, probe.kernel, probe.defines, probe.dtype)
+        source.write_text(OPENCL_OF_AMD + kernel.source)
+        done = subprocess.run([clang, *options], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert instruction in (tmp_path / "kernel.s").read_text()
+
+
+def test_units_of_devices() -> None:
+    """What is tried, and that a kind which makes another one unnecessary is the first."""
+    device = replace(core.context().device, halves=(), matrix_units=("dpas8", "dpas16"))
+    tried = list(halves_probes(device, "dpas8", "dpas16"))
+    assert [probe.adds for probe in tried] == [
+        *(("dpas8-float16",), ("dpas8-bfloat16",), ("dpas16-float16",), ("dpas16-bfloat16",))
+    ]
+    assert len({probe.what for probe in tried}) == 4
+    small, large = (tried[0].noted(device, works) for works in (True, False))
+    assert [probe.is_needless(small) for probe in tried] == [False, False, True, True]
+    assert [probe.is_needless(large) for probe in tried] == [False, True, False, True]
+    assert (small.halves, small.channels_last, large.channels_last) == (("dpas8-float16",), ("float16",), ())
+    for name, units in {
+        **{"gfx1100": ("wmma",), "gfx1151": ("wmma",), "gfx1201": (), "gfx90a:sramecc+:xnack-": ("mfma",)},
+        **{"gfx942": ("mfma",), "gfx1030": ("dot2",), "gfx1010": (), "gfx900": ()},
+    }.items():
+        toolchain = AMD(a_gpu(name))
+        assert toolchain.capabilities()["matrix_units"] == units, name
+        words = [word for probe in toolchain.probes(replace(device, matrix_units=units)) for word in probe.adds]
+        assert words == [f"{one}-{dtype}" for one in units for dtype in SMALL[: 1 if one == "dot2" else 2]]
+    for extensions, units in {"cl_khr_fp16": (), f"cl_khr_fp16 {DPAS}": ("dpas8", "dpas16")}.items():
+        toolchain = Intel(a_gpu("Arc", extensions))
+        assert toolchain.capabilities()["matrix_units"] == units
+        assert len(list(toolchain.probes(replace(device, matrix_units=units)))) == 2 * len(units)
+
+
+def a_gpu(name: str, extensions: str = "") -> SimpleNamespace:
+    """Return what toolchains ask of an OpenCL device, for a GPU."""
+    platform = SimpleNamespace(name="a platform", vendor="a vendor")
+    numbers = dict.fromkeys(("native_vector_width_float", "svm_capabilities", "single_fp_config"), 0)
+    return SimpleNamespace(
+        **numbers, name=name, extensions=extensions, platform=platform, vendor="", type=4, host_unified_memory=False
+    )
 
 
 def test_what_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:

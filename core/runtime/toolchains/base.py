@@ -107,8 +107,8 @@ class Probe:
         Whether it is tried in a child process first, because the compiler may end a process.
     adds : tuple of str
         What `field` gets more of where it works, if it is a tuple of words.
-    instead_of : str
-        A word of that tuple with which it need not be found out.
+    needs, instead_of : str
+        Words of that tuple without which and with which it need not be found out.
     """
 
     field: str
@@ -122,11 +122,13 @@ class Probe:
     dtype: str = "float32"
     in_child: bool = False
     adds: tuple[str, ...] = ()
+    needs: str = ""
     instead_of: str = ""
 
     def is_needless(self, device: DeviceInfo) -> bool:
         """Return whether what a device is known to have makes it unnecessary."""
-        return bool(self.instead_of) and self.instead_of in getattr(device, self.field)
+        known = getattr(device, self.field) if self.adds else ()
+        return self.instead_of in known or (bool(self.needs) and self.needs not in known)
 
     def noted(self, device: DeviceInfo, works: bool) -> DeviceInfo:
         """Return what is known of a device once it has been tried."""

@@ -26,9 +26,7 @@ PARTS = {
 TYPES = {"dot2": ("float16",)}  # of units that have not all
 
 
-def halves_probe(
-    device: DeviceInfo, units: str, dtype: str = "float16", adds: tuple[str, ...] = (), instead_of: str = ""
-) -> Probe:
+def halves_probe(device: DeviceInfo, units: str, dtype: str = "float16", **conditions: Any) -> Probe:
     """Return what finds out whether kernels work whose operands are of 16 bits.
 
     Small whole numbers are exact in both types.
@@ -39,10 +37,8 @@ def halves_probe(
     units : str
         A kind of matrix units.
     dtype : str
-    adds : tuple of str
-        What `DeviceInfo.halves` gets where it works; without any, `units` with the type.
-    instead_of : str
-        What makes it unnecessary.
+    **conditions
+        `adds` (without it, `units` with the type), `needs` and `instead_of` of the probe.
     """
     numbers = [np.random.default_rng(0).integers(-9, 10, shape) for shape in ((ROWS, DEPTH), (DEPTH, COLUMNS))]
     rows, columns = PARTS[units]
@@ -62,8 +58,7 @@ def halves_probe(
         inputs=tuple(stored(each, dtype) for each in numbers),
         expected=(numbers[0] @ numbers[1]).astype(np.float32),
         dtype=dtype,
-        adds=adds or (name_of(units, dtype),),
-        instead_of=instead_of,
+        **{"adds": (name_of(units, dtype),), **conditions},
     )
 
 
@@ -76,7 +71,8 @@ def stored(numbers: np.ndarray, dtype: str) -> np.ndarray:
 
 def halves_probes(device: DeviceInfo, *kinds: str) -> Iterator[Probe]:
     """Return what finds out which of several kinds of units a device has, for each type: the first kind that works."""
-    first = kinds[0] if kinds else ""
     for units in kinds:
+        own, first = name_of(units, SMALL[0]), name_of(kinds[0], SMALL[0])
         for dtype in TYPES.get(units, SMALL):
-            yield halves_probe(device, units, dtype, instead_of="" if units == first else name_of(first, "float16"))
+            needs = own if dtype != SMALL[0] else ""
+            yield halves_probe(device, units, dtype, needs=needs, instead_of=first if units != kinds[0] else "")

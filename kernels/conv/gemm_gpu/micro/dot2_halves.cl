@@ -38,14 +38,14 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
 
 #if !EMULATED
 #define ADD_PAIR(sum, a, b) sum = __builtin_amdgcn_fdot2(as_half2(a), as_half2(b), sum, false)
-#define ADD_PAIRS(sum, a, b)            \
-    ADD_PAIR(sum, (a).s01, (b).s01);    \
-    ADD_PAIR(sum, (a).s23, (b).s23);    \
-    ADD_PAIR(sum, (a).s45, (b).s45);    \
+#define ADD_PAIRS(sum, a, b)         \
+    ADD_PAIR(sum, (a).s01, (b).s01); \
+    ADD_PAIR(sum, (a).s23, (b).s23); \
+    ADD_PAIR(sum, (a).s45, (b).s45); \
     ADD_PAIR(sum, (a).s67, (b).s67)
-#define ADD_BLOCK(sums, columns, rows)               \
-    {                                                \
-        ADD_PAIRS((sums)[0], (columns).lo, rows);    \
-        ADD_PAIRS((sums)[1], (columns).hi, rows);    \
+#define ADD_BLOCK(sums, columns, rows)            \
+    {                                             \
+        ADD_PAIRS((sums)[0], (columns).lo, rows); \
+        ADD_PAIRS((sums)[1], (columns).hi, rows); \
     }
 #endif

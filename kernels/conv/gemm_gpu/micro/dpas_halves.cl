@@ -63,9 +63,9 @@ __attribute__((always_inline)) Columns read_columns(local const ushort *b, const
 #else
 #define UNITS_ADD intel_sub_group_f16_f16_matrix_mad_k16
 #endif
-#define ADD_BLOCK(sums, columns, rows)                                                               \
-    {                                                                                                \
-        const float8 added = UNITS_ADD(UNITS_COLUMNS(columns), as_int8(rows), SUMS8(sums));          \
-        SET8(sums, added);                                                                           \
+#define ADD_BLOCK(sums, columns, rows)                                                      \
+    {                                                                                       \
+        const float8 added = UNITS_ADD(UNITS_COLUMNS(columns), as_int8(rows), SUMS8(sums)); \
+        SET8(sums, added);                                                                  \
     }
 #endif

@@ -1,10 +1,10 @@
-// The micro kernel for CDNA's MFMA, by waves of 64 (micro/waves.cl): products of UNITS rows and columns, 32 where a wave
-// has more than one such block and 16 otherwise. Groups of UNITS lanes have UNITS_PART neighbours of the depth of a row
-// of the first operand and of a column of the second one, and of the result four neighbours of every eight rows (all of
-// 16) of a column.
+// The micro kernel for CDNA's MFMA, by waves of 64 (micro/waves.cl): products of UNITS rows and columns, 32 where a
+// wave has more than one such block and 16 otherwise. Groups of UNITS lanes have UNITS_PART neighbours of the depth of
+// a row of the first operand and of a column of the second one, and of the result four neighbours of every eight rows
+// (with 16 of all rows) of a column.
 //
-// A lane reads eight neighbours of the depth at once, and its products take UNITS_PART of them each: the sums are the
-// same in any order of the depth.
+// A lane reads eight neighbours of the depth at once, and its products take UNITS_PART of them each: both operands have
+// the same order of the depth, which may be any.
 
 #define LANES 64
 #if WARP_M * WARP_N > 1024
@@ -78,20 +78,20 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
 #endif
 #define ADD_PART(columns, rows) added = UNITS_ADD(PART_OF(columns), PART_OF(rows), added, 0, 0, 0)
 #if UNITS_PART == 4
-#define ADD_PARTS(columns, rows)          \
-    ADD_PART((columns).lo, (rows).lo);    \
+#define ADD_PARTS(columns, rows)       \
+    ADD_PART((columns).lo, (rows).lo); \
     ADD_PART((columns).hi, (rows).hi)
 #else
-#define ADD_PARTS(columns, rows)          \
-    ADD_PART((columns).s01, (rows).s01);  \
-    ADD_PART((columns).s23, (rows).s23);  \
-    ADD_PART((columns).s45, (rows).s45);  \
+#define ADD_PARTS(columns, rows)         \
+    ADD_PART((columns).s01, (rows).s01); \
+    ADD_PART((columns).s23, (rows).s23); \
+    ADD_PART((columns).s45, (rows).s45); \
     ADD_PART((columns).s67, (rows).s67)
 #endif
-#define ADD_BLOCK(sums, columns, rows)           \
-    {                                            \
-        UNITS_SUMS added = SUMS_VECTOR(sums);    \
-        ADD_PARTS(columns, rows);                \
-        SET_VECTOR(sums, added);                 \
+#define ADD_BLOCK(sums, columns, rows)        \
+    {                                         \
+        UNITS_SUMS added = SUMS_VECTOR(sums); \
+        ADD_PARTS(columns, rows);             \
+        SET_VECTOR(sums, added);              \
     }
 #endif

@@ -8,16 +8,17 @@
 //
 // A file for units has
 // LANES
-// BLOCK_M, BLOCK_N, BLOCK_K        rows and columns of a block, and the depth of a lane's fragments
-// BLOCK_ROW(lane)                  the row of a lane's sums in a block, and the column of each of them
-// BLOCK_COLUMN(e, lane)
-// Columns, read_columns(b, n, k, lane)   a lane's fragments of the columns from n on and of the rows from m on, at depth
-// Rows, read_rows(a, m, k, lane)         k: vectors of ushort
-// ADD_BLOCK(sums, columns, rows)   adds UNITS_PRODUCTS products of the units, each of UNITS_K elements of the depth
+// BLOCK_M, BLOCK_N, BLOCK_K              rows and columns of a block, and the depth of a lane's fragments
+// BLOCK_ROW(lane)                        the row in a block of a lane's sums
+// BLOCK_COLUMN(e, lane)                  the column of its sum e; e and e + 1, e even, are neighbours
+// Columns, read_columns(b, n, k, lane)   a lane's fragments of a block's columns from n on, and of its rows from m on,
+// Rows, read_rows(a, m, k, lane)         at the depth from k on: vectors of ushort
+// ADD_BLOCK(sums, columns, rows)         adds a block's products; each has UNITS_K elements of the depth
+//
 // and, for the emulation, where the units' documents say that elements of a product are: FIRST_LANE(i, k) and
 // FIRST_ELEMENT(i, k) of row i of the first operand, SECOND_LANE(k, j) and SECOND_ELEMENT(k, j) of column j of the
-// second one, UNITS_ROW(e, lane) and UNITS_COLUMN(e, lane) of element e of a lane's result; from one product to the next
-// elements of fragments are FIRST_STEP and SECOND_STEP further.
+// second one, UNITS_ROW(e, lane) and UNITS_COLUMN(e, lane) of element e of a lane's result. From one product to the
+// next elements of fragments are FIRST_STEP and SECOND_STEP further.
 
 #define WARPS_M (TILE_M / WARP_M)
 #define WARPS_N (TILE_N / WARP_N)
@@ -40,11 +41,11 @@
 // Eight elements of a tile, from elements m and k of its two axes on, both multiples of eight where they have to be:
 // along the depth (k), and along rows or columns of C (m).
 #define TOGETHER8(tile, AT, m, k) (*(local const ushort8 *)((tile) + AT(m, k)))
-#define DEEP8(tile, AT, m, k)                                                                                  \
-    (ushort8)((tile)[AT(m, k)], (tile)[AT(m, (k) + 1)], (tile)[AT(m, (k) + 2)], (tile)[AT(m, (k) + 3)],        \
+#define DEEP8(tile, AT, m, k)                                                                           \
+    (ushort8)((tile)[AT(m, k)], (tile)[AT(m, (k) + 1)], (tile)[AT(m, (k) + 2)], (tile)[AT(m, (k) + 3)], \
               (tile)[AT(m, (k) + 4)], (tile)[AT(m, (k) + 5)], (tile)[AT(m, (k) + 6)], (tile)[AT(m, (k) + 7)])
-#define WIDE8(tile, AT, m, k)                                                                                  \
-    (ushort8)((tile)[AT(m, k)], (tile)[AT((m) + 1, k)], (tile)[AT((m) + 2, k)], (tile)[AT((m) + 3, k)],        \
+#define WIDE8(tile, AT, m, k)                                                                           \
+    (ushort8)((tile)[AT(m, k)], (tile)[AT((m) + 1, k)], (tile)[AT((m) + 2, k)], (tile)[AT((m) + 3, k)], \
               (tile)[AT((m) + 4, k)], (tile)[AT((m) + 5, k)], (tile)[AT((m) + 6, k)], (tile)[AT((m) + 7, k)])
 #if A_BY_DEPTH
 #define DEEP_ROW8(a, m, k) DEEP8(a, A_AT, m, k)

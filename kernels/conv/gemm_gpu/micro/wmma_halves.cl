@@ -1,6 +1,6 @@
-// The micro kernel for RDNA3's WMMA, by waves of 32 (micro/waves.cl): products of 16 rows, 16 columns and a depth of 16.
-// A lane has a whole row of the first operand and a whole column of the second one, and lanes 16 to 31 the same as 0 to
-// 15; of the result it has every second row of a column.
+// The micro kernel for RDNA3's WMMA, by waves of 32 (micro/waves.cl): products of 16 rows, 16 columns and a depth of
+// 16. A lane has a whole row of the first operand and a whole column of the second one, lanes 16 to 31 the same as 0 to
+// 15, and of the result every second row of a column.
 
 #define LANES 32
 #define BLOCK_M 16
@@ -42,9 +42,9 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
 #define UNITS_ADD(columns, rows, sums) \
     __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(as_half16(columns), as_half16(rows), sums)
 #endif
-#define ADD_BLOCK(sums, columns, rows)                                \
-    {                                                                 \
-        const float8 added = UNITS_ADD(columns, rows, SUMS8(sums));   \
-        SET8(sums, added);                                            \
+#define ADD_BLOCK(sums, columns, rows)                              \
+    {                                                               \
+        const float8 added = UNITS_ADD(columns, rows, SUMS8(sums)); \
+        SET8(sums, added);                                          \
     }
 #endif
