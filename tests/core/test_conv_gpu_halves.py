@@ -20,11 +20,12 @@ from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains.amd import AMD
 from clgraft.core.runtime.toolchains.halves import halves_probe, halves_probes
-from clgraft.core.runtime.toolchains.intel import DPAS, Intel
+from clgraft.core.runtime.toolchains.intel import DPAS, REGISTERS, Intel
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import an_h200, check
 from tests.core.every_run import Check
 
+DPAS_CALL = "intel_sub_group_f16_f16_matrix_mad_k16"
 FORMS = {form.units: form for form in IMPLEMENTATIONS}
 MMA = FORMS["mma"]
 SMALLEST = {
@@ -176,7 +177,11 @@ def test_units_are_checked(units: str, monkeypatch: pytest.MonkeyPatch) -> None:
     probe = halves_probe(context.device, units)
     wrong = replace(probe, expected=probe.expected + 1)
     broken = replace(probe, defines={**probe.defines, "TILE_N": "("})
-    for one, works in ((probe, True), (wrong, False), (broken, False)):
+    tried = [(probe, True), (wrong, False), (broken, False)]
+    if units == "mfma":  # the first generation multiplies bfloat16 by parts of its own
+        brain = halves_probe(context.device, units, "bfloat16")
+        tried.append((replace(brain, defines={**brain.defines, "__gfx908__": 1}), True))
+    for one, works in tried:
         monkeypatch.setattr(probes, "_known", {})
         assert probes.works(context, one) is works
 
@@ -242,7 +247,11 @@ def test_units_of_devices() -> None:
     for extensions, units in {"cl_khr_fp16": (), f"cl_khr_fp16 {DPAS}": ("dpas8", "dpas16")}.items():
         toolchain = Intel(a_gpu("Arc", extensions))
         assert toolchain.capabilities()["matrix_units"] == units
-        assert len(list(toolchain.probes(replace(device, matrix_units=units)))) == 2 * len(units)
+        tried = list(toolchain.probes(replace(device, matrix_units=units)))
+        assert len(tried) == 2 * len(units)
+        for probe in tried:
+            text, options = toolchain.kernel_text(probe.file, probe.kernel, {**probe.defines, "STORAGE": 16})
+            assert (REGISTERS in options, DPAS_CALL in text) == (True, True)
 
 
 def a_gpu(name: str, extensions: str = "") -> SimpleNamespace:
@@ -292,5 +301,7 @@ def test_the_smallest_estimate_is_chosen() -> None:
 def test_dense_layers(text: str, forced: list) -> None:
     forced[:] = [SMALLEST["mma"], 1]
     wanted = Check(core.parse(text))
-    plan = Context.on(None).plan(wanted.problem, "channels_last_gpu")
+    context = Context.on(None)
+    context.device = replace(context.device, halves=("mma-float16", "mma-bfloat16"))
+    plan = context.plan(wanted.problem, "channels_last_gpu")
     wanted.expect_right(plan, wanted.run(plan))

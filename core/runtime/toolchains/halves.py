@@ -17,8 +17,8 @@ ROWS, COLUMNS, DEPTH = 64, 128, 64  # of the product that is checked
 PARTS = {
     "wgmma": (64, 0),
     "mma": (32, 64),
-    "dpas16": (32, 32),
-    "dpas8": (16, 32),
+    "dpas16": (16, 32),
+    "dpas8": (16, 16),
     "wmma": (32, 32),
     "mfma": (32, 64),
     "dot2": (8, 8),

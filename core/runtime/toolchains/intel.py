@@ -31,6 +31,8 @@ NEEDS = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12
 # what the runtime is told to compile for -> lanes of float32, where that is not AVX-512
 TARGET = "CL_CONFIG_CPU_TARGET_ARCH"
 TARGETS = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
+# that gives a thread of a GPU twice the usual registers, so that half as many threads run
+REGISTERS = "-cl-intel-256-GRF-per-thread"
 # of GPUs with matrix engines, and what these are called for both sizes of sub-groups
 DPAS, SUB_GROUPS = "cl_intel_subgroup_matrix_multiply_accumulate", ("dpas8", "dpas16")
 
@@ -74,6 +76,12 @@ class Intel(Toolchain):
         yield from pair_probes(device)
         if set(SUB_GROUPS) <= set(device.matrix_units):
             yield from halves_probes(device, *SUB_GROUPS)
+
+    def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return the source of a kernel and its options: kernels for matrix engines need all registers of a thread."""
+        text, options = super().kernel_text(file, name, macros)
+        engines = not self.is_cpu and "WARP_M" in macros and not macros["EMULATED"]
+        return text, (*options, REGISTERS) if engines else options
 
     def _compiled_width(self, widest: int, native: int) -> int:
         """Return the lanes that the compiler was told to use: the device does not say so."""

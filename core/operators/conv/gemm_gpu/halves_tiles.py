@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +102,8 @@ def costs(units: str) -> Costs:
     """Read what products cost with a kind of matrix units."""
     lines = (line.split("#")[0].split() for line in COSTS.read_text().splitlines())
     found = next(words for words in lines if words and words[0] == units)
-    return Costs(*map(float, found[1:7]), compute_units=int(found[7]))
+    named: dict[str, Any] = dict(zip((field.name for field in fields(Costs)), map(float, found[1:])))
+    return Costs(**{**named, "compute_units": int(found[7])})
 
 
 def places(units: str, compute_units: int) -> int:
