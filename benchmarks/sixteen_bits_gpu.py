@@ -47,8 +47,7 @@ UNKNOWN = {
     "registers": 0,
     "largest_local_memory": 0,
     "has_wgmma": False,
-    "has_wgmma_halves": False,
-    "has_mma_halves": False,
+    "halves": (),
 }
 NORMAL = 2**20  # random numbers, which arrays repeat
 COPY_BYTES = 2**29

@@ -40,8 +40,9 @@ class DeviceInfo:
     wide_products : bool
         Whether products of 32 bits are faster when they are taken in 64.
     matrix_units : tuple of str
-        Instructions for matrices that the device has: ``mma`` and ``wgmma``, and of CPUs those of
-        `core/planning/pairs.py`. Kernels compute the others' results through local memory, or in float32.
+        Instructions for matrices that the device has: ``mma`` and ``wgmma``, for 16 bits alone those of
+        `core/operators/conv/gemm_gpu/halves_tiles.py`, and of CPUs those of `core/planning/pairs.py`. Kernels compute
+        the others' results through local memory, or in float32.
     splits_float32 : bool
         Whether three products by ``mma`` of operands that are split in two are faster than one of float32.
     has_shuffles : bool
@@ -54,8 +55,8 @@ class DeviceInfo:
         Bytes of a work-group that kernels for ``wgmma`` may ask for, which may be more than `local_memory`; 0: none.
     has_wgmma : bool
         Whether a probe has found that kernels for ``wgmma`` work.
-    has_wgmma_halves, has_mma_halves : bool
-        The same for kernels whose operands are of 16 bits, by ``wgmma`` and by ``mma``.
+    halves : tuple of str
+        The same for kernels whose operands are of 16 bits: matrix units with types, such as ``mma-float16``.
     has_pair_products : bool
         Whether a probe has found that products of pairs of bfloat16 work: `kernels/common/operands.cl`.
     """
@@ -90,8 +91,7 @@ class DeviceInfo:
     registers: int = 0
     largest_local_memory: int = 0
     has_wgmma: bool = False
-    has_wgmma_halves: bool = False
-    has_mma_halves: bool = False
+    halves: tuple[str, ...] = ()
     has_pair_products: bool = False
 
     @property
@@ -102,7 +102,7 @@ class DeviceInfo:
     @property
     def channels_last(self) -> tuple[str, ...]:
         """Types that matrix units multiply as they lie in channels last: graphs keep values in that layout."""
-        return SMALL if self.has_wgmma_halves or self.has_mma_halves else ()
+        return tuple(dtype for dtype in SMALL if any(name.endswith(f"-{dtype}") for name in self.halves))
 
     @property
     def launch_cost(self) -> float:

@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from clgraft.core import abi, settings
@@ -83,8 +82,8 @@ class DeviceContext:
         self.handle = out[0]
         self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
         for probe in self.toolchain.probes(self.device):
-            works: Any = {probe.field: probes.works(self, probe)}
-            self.device = replace(self.device, **works)
+            if not probe.is_needless(self.device):
+                self.device = probe.noted(self.device, probes.works(self, probe))
 
     def _check(self, status: int) -> None:
         if status:

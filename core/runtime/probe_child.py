@@ -18,7 +18,7 @@ def main() -> None:
     toolchains.prepare()
     device = device_of(*task["device"])
     listed = toolchains.of(device).probes(devices.describe(device))
-    probe = next(each for each in listed if each.field == task["field"])
+    probe = next(each for each in listed if each.what == task["what"])
     sys.exit(0 if probes.succeeds(device, task["source"], tuple(task["options"]), probe) else 1)
 
 

@@ -56,7 +56,7 @@ def _succeeds_in_child(cl_device: Any, kernel: Any, probe: Probe) -> bool:
     number = platform.get_devices().index(cl_device)
     task = {
         "device": (platform.name, platform.version, number),
-        "field": probe.field,
+        "what": probe.what,
         "source": kernel.source,
         "options": kernel.options,
     }

@@ -1,8 +1,12 @@
-"""Products with operands of 16 bits on matrix units, computed through local memory here: all directions, both units."""
+"""Products with operands of 16 bits on matrix units, computed through local memory here: all directions and units."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,18 +14,24 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
-from clgraft.core.operators.conv.gemm_gpu.halves import MMA, WGMMA, Choice, Halves, Product, Tile, tiles
-from clgraft.core.problem import ceil_div
+from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Halves, Product
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import Tile, tiles
+from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.runtime import probes
-from clgraft.core.runtime.toolchains import nvidia
+from clgraft.core.runtime.toolchains.amd import AMD
+from clgraft.core.runtime.toolchains.halves import halves_probe, halves_probes
+from clgraft.core.runtime.toolchains.intel import DPAS, REGISTERS, Intel
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import an_h200, check
 from tests.core.every_run import Check
 
-FORMS = {"wgmma": WGMMA, "mma": MMA}
+DPAS_CALL = "intel_sub_group_f16_f16_matrix_mad_k16"
+FORMS = {form.units: form for form in IMPLEMENTATIONS}
+MMA = FORMS["mma"]
 SMALLEST = {
     "wgmma": Tile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
     "mma": Tile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
+    **{units: tiles(units)[-1] for units in ("dpas16", "dpas8", "wmma", "mfma", "dot2")},
 }
 # problem: parts
 PROBLEMS = {
@@ -66,8 +76,13 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
 
     monkeypatch.setattr(halves, "choose", choose)
     monkeypatch.setattr(halves, "PHASE_LAUNCH", 0)  # phases of strides one by one
-    monkeypatch.setattr(Halves, "runs_on", lambda self, device: True)
+    monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: True)
     return wanted
+
+
+def in_type_of(units: str, text: str) -> core.ConvProblem:
+    """Return a problem, in float16 where the units have no other type."""
+    return core.parse(text.replace(" bf16 ", " f16 ") if units == "dot2" else text)
 
 
 @pytest.mark.parametrize("units", FORMS)
@@ -76,7 +91,7 @@ def test_matches_float64(text: str, units: str, forced: list) -> None:
     forced[:] = [SMALLEST[units], PROBLEMS[text]]
     check(
         Context.on(None),
-        core.parse(text),
+        in_type_of(units, text),
         FORMS[units].NAME,
         accumulate="n2" in text,
         rounded_first="layout" not in text,
@@ -142,11 +157,13 @@ WINDOWS = {
 def test_windows_match_float64(text: str, units: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = replace(SMALLEST[units], pending=int(units == "wgmma" and WINDOWS[text] > 3)), WINDOWS[text], 1
     monkeypatch.setattr(halves._Builder, "choose_windows", lambda *sizes: chosen)
-    check(Context.on(None), core.parse(text), FORMS[units].NAME, accumulate="n2" in text)
+    check(Context.on(None), in_type_of(units, text), FORMS[units].NAME, accumulate="n2" in text)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("tile", [*tiles("wgmma"), *tiles("mma")], ids=lambda tile: f"{tile.units}-{tile.name}")
+@pytest.mark.parametrize(
+    "tile", [tile for units in FORMS for tile in tiles(units)], ids=lambda tile: f"{tile.units}-{tile.name}"
+)
 @pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_filter"])
 def test_every_tile_matches_float64(tile: Tile, direction: str, forced: list) -> None:
     if tile.n < 64 and direction != "forward":
@@ -171,17 +188,98 @@ def test_addresses_that_are_no_multiples_of_a_vector(forced: list) -> None:
 def test_units_are_checked(units: str, monkeypatch: pytest.MonkeyPatch) -> None:
     context = core.context()
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
-    probe = nvidia.halves_probe(context.device, units)
+    probe = halves_probe(context.device, units)
     wrong = replace(probe, expected=probe.expected + 1)
     broken = replace(probe, defines={**probe.defines, "TILE_N": "("})
-    for one, works in ((probe, True), (wrong, False), (broken, False)):
+    tried = [(probe, True), (wrong, False), (broken, False)]
+    if units == "mfma":  # the first generation multiplies bfloat16 by parts of its own
+        brain = halves_probe(context.device, units, "bfloat16")
+        tried.append((replace(brain, defines={**brain.defines, "__gfx908__": 1}), True))
+    for one, works in tried:
         monkeypatch.setattr(probes, "_known", {})
         assert probes.works(context, one) is works
 
 
+OPENCL_OF_AMD = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+size_t __attribute__((overloadable)) get_local_id(uint axis) { return __builtin_amdgcn_workitem_id_x(); }
+void __attribute__((overloadable)) barrier(uint fence) { __builtin_amdgcn_s_barrier(); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("units", "device", "instruction"),
+    [
+        ("wmma", "gfx1100", "v_wmma_f32_16x16x16_"),
+        ("mfma", "gfx908", "v_mfma_f32_"),
+        ("mfma", "gfx90a", "v_mfma_f32_"),
+        ("dot2", "gfx1030", "v_dot2"),
+    ],
+)
+def test_kernels_compile_for_their_devices(units: str, device: str, instruction: str, tmp_path: Path) -> None:
+    """With clang, whose builtin functions they call: it knows the device's features and the functions' arguments."""
+    source, target = tmp_path / "kernel.cl", ("-target", "amdgcn-amd-amdhsa", f"-mcpu={device}", "-nogpulib")
+    source.write_text("kernel void f(global float *a) {}")
+    options = ("-x", "cl", "-cl-std=CL1.2", "-O1", "-S", *target, "-o", str(tmp_path / "kernel.s"), str(source))
+    found = filter(None, map(shutil.which, ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))))
+    clang = next((one for one in found if subprocess.run([one, *options], capture_output=True).returncode == 0), None)
+    if clang is None:
+        pytest.skip(f"needs a clang that compiles for {device}")
+    context = Context.on(None)
+    context.toolchain = AMD(context.cl_device)
+    tried = list(halves_probes(replace(context.device, matrix_units=(units,)), units))
+    assert [probe.dtype for probe in tried] == (["float16"] if units == "dot2" else ["float16", "bfloat16"])
+    for probe in tried:
+        assert probe.defines["EMULATED"] == 0
+        kernel = context.kernel(probe.file, probe.kernel, probe.defines, probe.dtype)
+        source.write_text(OPENCL_OF_AMD + kernel.source)
+        done = subprocess.run([clang, *options], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert instruction in (tmp_path / "kernel.s").read_text()
+
+
+def test_units_of_devices() -> None:
+    """What is tried, and that a kind which makes another one unnecessary is the first."""
+    device = replace(core.context().device, halves=(), matrix_units=("dpas8", "dpas16"))
+    tried = list(halves_probes(device, "dpas8", "dpas16"))
+    assert [probe.adds for probe in tried] == [
+        *(("dpas8-float16",), ("dpas8-bfloat16",), ("dpas16-float16",), ("dpas16-bfloat16",))
+    ]
+    assert len({probe.what for probe in tried}) == 4
+    small, large = (tried[0].noted(device, works) for works in (True, False))
+    assert [probe.is_needless(small) for probe in tried] == [False, False, True, True]
+    assert [probe.is_needless(large) for probe in tried] == [False, True, False, True]
+    assert (small.halves, small.channels_last, large.channels_last) == (("dpas8-float16",), ("float16",), ())
+    for name, units in {
+        **{"gfx1100": ("wmma",), "gfx1151": ("wmma",), "gfx1201": (), "gfx90a:sramecc+:xnack-": ("mfma",)},
+        **{"gfx942": ("mfma",), "gfx1030": ("dot2",), "gfx1010": (), "gfx900": ()},
+    }.items():
+        toolchain = AMD(a_gpu(name))
+        assert toolchain.capabilities()["matrix_units"] == units, name
+        words = [word for probe in toolchain.probes(replace(device, matrix_units=units)) for word in probe.adds]
+        assert words == [f"{one}-{dtype}" for one in units for dtype in SMALL[: 1 if one == "dot2" else 2]]
+    for extensions, units in {"cl_khr_fp16": (), f"cl_khr_fp16 {DPAS}": ("dpas8", "dpas16")}.items():
+        toolchain = Intel(a_gpu("Arc", extensions))
+        assert toolchain.capabilities()["matrix_units"] == units
+        tried = list(toolchain.probes(replace(device, matrix_units=units)))
+        assert len(tried) == 2 * len(units)
+        for probe in tried:
+            text, options = toolchain.kernel_text(probe.file, probe.kernel, {**probe.defines, "STORAGE": 16})
+            assert (REGISTERS in options, DPAS_CALL in text) == (True, True)
+
+
+def a_gpu(name: str, extensions: str = "") -> SimpleNamespace:
+    """Return what toolchains ask of an OpenCL device, for a GPU."""
+    platform = SimpleNamespace(name="a platform", vendor="a vendor")
+    numbers = dict.fromkeys(("native_vector_width_float", "svm_capabilities", "single_fp_config"), 0)
+    return SimpleNamespace(
+        **numbers, name=name, extensions=extensions, platform=platform, vendor="", type=4, host_unified_memory=False
+    )
+
+
 def test_what_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context.on(None)
-    monkeypatch.setattr(Halves, "runs_on", lambda self, device: device is None)
+    monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: device is None)
     for text, reason in {
         "conv forward n1 ic16 ih5 iw6 oc24 kh3 kw3 layout=nhwc": "is for 16 bits",
         "conv forward f16 n1 ic16 ih5 iw6 oc24 kh3 kw3": "needs matrix units with mma",
@@ -189,7 +287,7 @@ def test_what_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         with pytest.raises(Declined, match=reason):
             MMA.plan(core.parse(text), context.planner)
-    monkeypatch.setattr(Halves, "runs_on", lambda self, device: True)
+    monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: True)
     for text in ("g32 ic32 ih5 iw6 oc32", "g3 ic12 ih5 iw6 oc12"):
         with pytest.raises(Declined, match="groups, or several together, have multiples of 8 channels, 16 or more"):
             MMA.plan(core.parse(f"conv forward f16 n1 {text} kh3 kw3"), context.planner)
@@ -197,7 +295,7 @@ def test_what_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_smallest_estimate_is_chosen() -> None:
     """A tile for every unit: more parts where the depth is long and there are few tiles."""
-    device = replace(an_h200(), has_wgmma_halves=True, has_mma_halves=True)
+    device = replace(an_h200(), halves=("wgmma-float16", "mma-float16"))
     candidates = halves.fitting("wgmma", device)
     assert len(candidates) == len(tiles("wgmma"))
     assert halves.choose(Product(64 * 3136, 64, 576, 1), candidates, 132).parts == 1
@@ -223,5 +321,7 @@ def test_the_smallest_estimate_is_chosen() -> None:
 def test_dense_layers(text: str, forced: list) -> None:
     forced[:] = [SMALLEST["mma"], 1]
     wanted = Check(core.parse(text))
-    plan = Context.on(None).plan(wanted.problem, "channels_last_gpu")
+    context = Context.on(None)
+    context.device = replace(context.device, halves=("mma-float16", "mma-bfloat16"))
+    plan = context.plan(wanted.problem, "channels_last_gpu")
     wanted.expect_right(plan, wanted.run(plan))

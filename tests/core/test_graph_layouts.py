@@ -164,7 +164,7 @@ def test_nets_compute_the_same_with_conversions_at_their_borders(make, conversio
 def preferring() -> Context:
     """Return a context that plans for a device with matrix units, and runs on this one."""
     context = Context.on(None)
-    context.device = replace(context.device, has_mma_halves=True)
+    context.device = replace(context.device, halves=("mma-float16", "mma-bfloat16"))
     return context
 
 

@@ -39,8 +39,7 @@ register(
         winograd,
         few_channels_cpu,
         cpu_gemm,
-        gpu_halves.WGMMA,
-        gpu_halves.MMA,
+        *gpu_halves.IMPLEMENTATIONS,
         few_channels_gpu,
         gpu_fft,
         gpu_winograd,
@@ -50,5 +49,5 @@ register(
 )
 register_channels_last(
     ConvProblem,
-    (bias_gpu, bias, gpu_halves.WGMMA, gpu_halves.MMA, channels, channels_gpu, pixels, filters, dense, transposes),
+    (bias_gpu, bias, *gpu_halves.IMPLEMENTATIONS, channels, channels_gpu, pixels, filters, dense, transposes),
 )

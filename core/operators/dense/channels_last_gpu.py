@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.halves import VECTOR, on_matrix_units
+from clgraft.core.operators.conv.gemm_gpu.halves import VECTOR
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.dense.matrices import product_of
 from clgraft.core.operators.dense.problem import DenseProblem
@@ -12,7 +12,6 @@ from clgraft.core.planning.delegation import delegate
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launches
-from clgraft.core.problem import SMALL
 from clgraft.core.problem.layout import LAST
 
 NAME = "channels_last_gpu"
@@ -32,7 +31,7 @@ def fuses(problem: DenseProblem, epilogue: Epilogue) -> bool:
 
 def plan(problem: DenseProblem, planner: Planner, epilogue: Epilogue | None = None) -> Launches:
     """Plan one direction."""
-    if problem.dtype not in SMALL or not on_matrix_units(planner.device):
+    if problem.dtype not in planner.device.channels_last:
         raise Declined("is for 16 bits on matrix units")
     if problem.direction == "backward_bias" or not problem.batch:
         raise Declined("has no product")

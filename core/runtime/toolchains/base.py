@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Callable, ClassVar
@@ -93,7 +93,7 @@ class Probe:
     field : str
         Of `DeviceInfo`, which says whether it works.
     what : str
-        What does not work where the results are wrong.
+        What does not work where the results are wrong; no two probes of a device have the same.
     file, kernel : str
         The kernel; its arguments are the inputs and the result.
     defines : mapping
@@ -105,6 +105,10 @@ class Probe:
         That the kernel is built for.
     in_child : bool
         Whether it is tried in a child process first, because the compiler may end a process.
+    adds : tuple of str
+        What `field` gets more of where it works, if it is a tuple of words.
+    needs, instead_of : str
+        Words of that tuple without which and with which it need not be found out.
     """
 
     field: str
@@ -117,6 +121,19 @@ class Probe:
     expected: np.ndarray
     dtype: str = "float32"
     in_child: bool = False
+    adds: tuple[str, ...] = ()
+    needs: str = ""
+    instead_of: str = ""
+
+    def is_needless(self, device: DeviceInfo) -> bool:
+        """Return whether what a device is known to have makes it unnecessary."""
+        known = getattr(device, self.field) if self.adds else ()
+        return self.instead_of in known or (bool(self.needs) and self.needs not in known)
+
+    def noted(self, device: DeviceInfo, works: bool) -> DeviceInfo:
+        """Return what is known of a device once it has been tried."""
+        found: Any = works if not self.adds else getattr(device, self.field) + (self.adds if works else ())
+        return replace(device, **{self.field: found})
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Intel's CPU runtime: how to find the one that pip installs, and what its compiler does.
+"""Intel's drivers: how to find the CPU runtime that pip installs, and what the compilers for CPUs and GPUs do.
 
 The runtime from pip registers itself nowhere a loader looks, and its libraries do not find each other. So they are
 loaded here by name, and a folder of the user's cache lists it together with the installed drivers.
@@ -20,6 +20,7 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.pairs import INTRINSIC
 from clgraft.core.runtime.folders import cache_folder, refusal, until_the_end
 from clgraft.core.runtime.toolchains.base import Probe, Toolchain, problems
+from clgraft.core.runtime.toolchains.halves import halves_probes
 from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
@@ -30,6 +31,10 @@ NEEDS = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12
 # what the runtime is told to compile for -> lanes of float32, where that is not AVX-512
 TARGET = "CL_CONFIG_CPU_TARGET_ARCH"
 TARGETS = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
+# that gives a thread of a GPU twice the usual registers, so that half as many threads run
+REGISTERS = "-cl-intel-256-GRF-per-thread"
+# of GPUs with matrix engines, and what these are called for both sizes of sub-groups
+DPAS, SUB_GROUPS = "cl_intel_subgroup_matrix_multiply_accumulate", ("dpas8", "dpas16")
 
 
 class Intel(Toolchain):
@@ -51,15 +56,32 @@ class Intel(Toolchain):
     def capabilities(self) -> dict[str, Any]:
         """Return what planners may rely on: the compiler for CPUs makes vectors of work-items.
 
-        It refuses assembly, and knows the intrinsic functions of LLVM by their names.
+        It refuses assembly, and knows the intrinsic functions of LLVM by their names. GPUs say by an extension that
+        they have matrix engines, which sub-groups of the smallest size use.
         """
         known = super().capabilities()
-        pairs = self.is_cpu and has_pairs(known["vector_width"])
-        return {**known, "vectorizes_items": self.is_cpu, "matrix_units": (INTRINSIC,) if pairs else ()}
+        units: tuple[str, ...] = ()
+        if self.is_cpu:
+            units = (INTRINSIC,) if has_pairs(known["vector_width"]) else ()
+        elif DPAS in self.cl_device.extensions.split():
+            units = SUB_GROUPS
+        return {**known, "vectorizes_items": self.is_cpu, "matrix_units": units}
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
-        """Return what is to be found out: whether the intrinsic function for pairs of bfloat16 works."""
+        """Return what is to be found out: whether the intrinsic function for pairs of bfloat16 works, or which units.
+
+        A GPU has matrix engines for sub-groups of 8 or of 16. One for 8 compiles kernels for 16, too, whose results are
+        undefined.
+        """
         yield from pair_probes(device)
+        if set(SUB_GROUPS) <= set(device.matrix_units):
+            yield from halves_probes(device, *SUB_GROUPS)
+
+    def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return the source of a kernel and its options: kernels for matrix engines need all registers of a thread."""
+        text, options = super().kernel_text(file, name, macros)
+        engines = not self.is_cpu and "WARP_M" in macros and not macros["EMULATED"]
+        return text, (*options, REGISTERS) if engines else options
 
     def _compiled_width(self, widest: int, native: int) -> int:
         """Return the lanes that the compiler was told to use: the device does not say so."""

@@ -15,7 +15,10 @@ import numpy as np
 
 from clgraft.core.errors import BuildError
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.halves import name_of
+from clgraft.core.problem import SMALL
 from clgraft.core.runtime.toolchains.base import Children, Probe, Toolchain
+from clgraft.core.runtime.toolchains.halves import halves_probe
 
 MARK = "//sm_90a: "  # in front of an instruction in kernels
 TARGET = b".target sm_90"
@@ -65,29 +68,6 @@ def wgmma_probe(device: DeviceInfo) -> Probe:
     )
 
 
-def halves_probe(device: DeviceInfo, units: str) -> Probe:
-    """Return what finds out whether kernels work whose operands are of 16 bits, by ``wgmma`` or ``mma``.
-
-    Small whole numbers are exact in float16.
-    """
-    rows, columns = 64, 128
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-9, 10, shape).astype(np.float16) for shape in ((rows, 64), (64, columns)))
-    tile = {"TILE_M": rows, "TILE_N": columns, "MICRO": 1} if units == "wgmma" else {"TILE_M": rows, "TILE_N": columns}
-    warps = {} if units == "wgmma" else {"MICRO": 2, "WARP_M": 32, "WARP_N": 64}
-    return Probe(
-        field=f"has_{units}_halves",
-        what=f"{units} on 16 bits",
-        file="conv/gemm_gpu/check_halves.cl",
-        kernel="check_halves",
-        defines={"EMULATED": int(units not in device.matrix_units), "THREADS": 128, **tile, **warps},
-        items=128,
-        inputs=(a, b),
-        expected=a.astype(np.float32) @ b.astype(np.float32),
-        dtype="float16",
-    )
-
-
 class NVIDIA(Toolchain):
     """NVIDIA's driver.
 
@@ -117,7 +97,7 @@ class NVIDIA(Toolchain):
         if "wgmma" in device.matrix_units:
             yield wgmma_probe(device)
         for units in device.matrix_units:
-            yield halves_probe(device, units)
+            yield halves_probe(device, units, adds=tuple(name_of(units, dtype) for dtype in SMALL))
 
     def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """Return the source of a kernel, told which PTX this compiler takes, and its options."""

@@ -13,14 +13,9 @@
 #endif
 
 #include "conv/gemm_gpu/micro/halves.cl"
-#if MICRO == WGMMA_UNITS
-#include "conv/gemm_gpu/micro/wgmma_halves.cl"
-#else
-#include "conv/gemm_gpu/micro/mma_halves.cl"
-#endif
 
-__attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void check_halves(CONST_TENSOR(a), CONST_TENSOR(b),
-                                                                              TENSOR_OF(float, c)) {
+OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void check_halves(CONST_TENSOR(a), CONST_TENSOR(b),
+                                                                                       TENSOR_OF(float, c)) {
     const int id = get_local_id(0);
     local ushort rows[(TILE_M + 8) * HALVES_DEPTH] TILE_ALIGNMENT, columns[TILE_N * HALVES_DEPTH] TILE_ALIGNMENT;
     for (int i = id; i < TILE_M * HALVES_DEPTH; i += THREADS)

@@ -22,6 +22,11 @@
 #define FILTER 3
 #define WGMMA_UNITS 1
 #define MMA_UNITS 2
+#define DPAS8_UNITS 3
+#define DPAS16_UNITS 4
+#define WMMA_UNITS 5
+#define MFMA_UNITS 6
+#define DOT2_UNITS 7
 
 #define FMA_PAD 4    // elements after a row of the depth in local memory where columns are written, with micro/fma.cl
 #define UNITS_PAD 8  // the same with matrix units: the vectors of a quarter of a warp are in different banks

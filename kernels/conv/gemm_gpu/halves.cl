@@ -95,7 +95,7 @@ ALWAYS_INLINE void multiply_steps(
     COPIES_WAIT(0);
 }
 
-ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_gemm_halves(
+ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_gemm_halves(
     CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows_at_most,
     const int columns, const int depth_at_most, const int channels, const int row_step, const int parts,
     const int steps_of_part, const int groups, GRID_PARAMETERS EPILOGUE_PARAMETERS) {

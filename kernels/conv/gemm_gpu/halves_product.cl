@@ -39,11 +39,6 @@
 
 #ifdef MICRO
 #include "conv/gemm_gpu/micro/halves.cl"
-#if MICRO == WGMMA_UNITS
-#include "conv/gemm_gpu/micro/wgmma_halves.cl"
-#else
-#include "conv/gemm_gpu/micro/mma_halves.cl"
-#endif
 
 #define STAGED_PITCH (TILE_N + 8)  // floats: two columns of eight rows are in different banks
 #define STAGED_BYTES (TILE_M * STAGED_PITCH * 4)

@@ -166,7 +166,7 @@ ALWAYS_INLINE void multiply_taps(float sums[SUMS], local ushort *sources, local 
     COPIES_WAIT(0);
 }
 
-ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_windows_halves(
+ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_windows_halves(
     CONST_TENSOR(source), CONST_TENSOR(weights), CONST_TENSOR(bias), TENSOR(target), const int has_bias,
     const int accumulate, const int positions, const int columns, const int channels, const int pitch, const int lines,
     const int groups, const Grid grid, const Taps met EPILOGUE_PARAMETERS) {

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
@@ -19,6 +18,14 @@ from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
+    ROWS,
+    Tile,
+    costs,
+    fitting,
+    local_memory,
+    places,
+)
 from clgraft.core.operators.conv.gemm_gpu.merge_groups import merged, merges, with_merged_weights
 from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, splits
 from clgraft.core.operators.conv.grid import (
@@ -30,6 +37,7 @@ from clgraft.core.operators.conv.grid import (
 )
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
+from clgraft.core.planning.halves import LANES, WGMMA, name_of
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
@@ -39,7 +47,6 @@ from clgraft.core.problem.layout import LAST
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
-ROWS = Path(__file__).with_name("halves.txt")
 FILE, WINDOWS_FILE = "conv/gemm_gpu/halves.cl", "conv/gemm_gpu/halves_windows.cl"
 VECTOR = 8  # channels that are read at once
 FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, most of a tile is empty
@@ -51,73 +58,12 @@ SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
-# In cycles of a compute unit; only ratios count
-MULTIPLY_ADDS = 1424  # of a cycle, on operands of 16 bits
-SHARED_BYTES = 34.6  # of operands that reach each unit in a cycle where all of them read
-OWN_BYTES = 107  # the same where few units read
-STEP = 15  # of a step, for what work-items wait
-COPY = 48  # of a step, for each copy of a work-item, however few work-groups there are
-COPY_ROWS, COPY_COLUMNS = 121, 77  # the same of rows and of columns in backward filter that looks for taps
-START, STORE = 4440, 0.133  # of a tile: until its first product, and for each element that is stored
+# in cycles, as halves_costs.txt has them
 LAUNCH = 12000  # of sums' launch
-SUM = 0.0027  # to write and read a sum of a part, of all compute units together
+SUM = 0.0027  # to write and read a sum of a part, of the whole device
 PHASE_LAUNCH = 4000  # of a further launch, where phases of strides have one each
 TOGETHER = 1.25  # how many times as long the phases take in one launch, whose numbers work-items compute
 EMPTY = 2.0  # the same where some of them meet no tap
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A row of ``halves.txt``; the names are its columns'.
-
-    `warp_m` and `warp_n` are a warp's part of the tile with ``mma``; with ``wgmma`` `warp_m` are a warpgroup's rows.
-    """
-
-    units: str
-    m: int
-    n: int
-    stages: int
-    pending: int
-    warp_m: int
-    warp_n: int
-    busy: int
-    slower: float
-    slower_windows: float
-    options: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The tile as a setting."""
-        return f"{self.m}x{self.n}x{self.stages}-{self.pending}"
-
-    @property
-    def threads(self) -> int:
-        """Work-items of a work-group."""
-        if self.units == "wgmma":
-            return self.m * 128 // self.warp_m
-        return self.m // self.warp_m * (self.n // self.warp_n) * 32
-
-    @property
-    def local_bytes(self) -> int:
-        """Local memory of a work-group: tiles of operands, and later the sums."""
-        return self.with_sums(self.stages * (self.m + self.n) * HALVES_DEPTH * 2)
-
-    def with_sums(self, nbytes: int) -> int:
-        """Return the local memory of a work-group whose operands take so many bytes, before its sums do."""
-        return max(nbytes, self.m * (self.n + 8) * 4) + 1024
-
-    def defines(self) -> dict[str, Any]:
-        """Return the kernel's macros."""
-        warps = {"WARP_M": self.warp_m, "WARP_N": self.warp_n} if self.warp_n else {}
-        return {
-            "MICRO": TABLE[f"{self.units.upper()}_UNITS"],
-            "TILE_M": self.m,
-            "TILE_N": self.n,
-            "STAGES": self.stages,
-            "PENDING": self.pending,
-            "THREADS": self.threads,
-            **warps,
-        }
 
 
 @dataclass(frozen=True)
@@ -189,34 +135,9 @@ class Choice:
     time: float = 0.0
 
 
-def tiles(units: str) -> tuple[Tile, ...]:
-    """Read the tiles for matrix units: ``wgmma`` or ``mma``."""
-    found = []
-    for line in ROWS.read_text().splitlines():
-        words = line.split("#")[0].split()
-        if words and words[0] == units:
-            m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
-            options = tuple(words[10:])
-            found.append(
-                Tile(units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options)
-            )
-    return tuple(found)
-
-
-def fitting(units: str, device: DeviceInfo) -> list[Tile]:
-    """Return the tiles that a device can run."""
-    room = local_memory(units, device)
-    return [t for t in tiles(units) if t.threads <= device.max_work_group_size and t.local_bytes <= room]
-
-
 def serves(tile: Tile, problem: ConvProblem) -> bool:
     """Return whether a tile has whole blocks of columns: forward alone reads rows of them as they are."""
     return tile.n % 64 == 0 or problem.direction == "forward"
-
-
-def local_memory(units: str, device: DeviceInfo) -> int:
-    """Return the local memory that a work-group can have."""
-    return device.largest_local_memory if units == "wgmma" else max(device.local_memory, device.largest_local_memory)
 
 
 def cycles(product: Product, tile: Tile, parts: int, units: int, walks: bool = False) -> float:
@@ -226,7 +147,8 @@ def cycles(product: Product, tile: Tile, parts: int, units: int, walks: bool = F
     """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
-    rows, columns = (COPY_ROWS, COPY_COLUMNS) if walks else (COPY, COPY)
+    cost = costs(tile.units)
+    rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
     time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units, wait)
     if parts > 1:
@@ -239,10 +161,12 @@ def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, 
 
     However few work-groups a unit has, each of them needs `wait` cycles for a step.
     """
-    reading = min(1.0, work_groups / units)
-    step = max(tile.m * tile.n * HALVES_DEPTH / MULTIPLY_ADDS, nbytes * reading / SHARED_BYTES, nbytes / OWN_BYTES)
-    products, ends = steps * (step + STEP / busy), (STORE * tile.m * tile.n + START) / busy
-    full, rest = divmod(ceil_div(work_groups, units), busy)
+    cost, there = costs(tile.units), places(tile.units, units)
+    reading = min(1.0, work_groups / there)
+    multiplied = tile.m * tile.n * HALVES_DEPTH / cost.multiply_adds
+    step = max(multiplied, nbytes * reading / cost.shared_bytes, nbytes / cost.own_bytes)
+    products, ends = steps * (step + cost.step / busy), (cost.store * tile.m * tile.n + cost.start) / busy
+    full, rest = divmod(ceil_div(work_groups, there), busy)
     time = full * (max(products * busy, steps * wait) + ends * busy)
     if rest:
         share = (rest + busy) / 2
@@ -266,7 +190,7 @@ def choose(product: Product, candidates: list[Tile], units: int, walks: bool = F
         if tile.m > max(least, round_up(product.rows, least)):
             continue  # rows that are not there would be copied from the last one
         count = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-        for parts in splits(product.steps, count, units, tile.busy):
+        for parts in splits(product.steps, count, places(tile.units, units), tile.busy):
             sums = parts * product.rows * product.columns * product.groups * 4
             too_many = sums > SPLIT_BYTES or max(product.rows, product.groups) > MOST_ROWS
             if (parts > 1 and too_many) or count * parts > LARGEST:
@@ -280,7 +204,7 @@ def choose(product: Product, candidates: list[Tile], units: int, walks: bool = F
 
 
 class Halves:
-    """Convolutions in channels last by one kind of matrix units: ``wgmma`` or ``mma``."""
+    """Convolutions in channels last by one kind of matrix units: ``wgmma``, ``mma`` and others."""
 
     FOR_GPUS = True  # a search on a CPU device does not try it
 
@@ -314,7 +238,7 @@ class Halves:
             raise Declined("has no backward_bias")
         if problem.dtype not in SMALL:
             raise Declined("is for 16 bits")
-        if not self.runs_on(planner.device):
+        if not self.runs_on(planner.device, problem.dtype):
             raise Declined(f"needs matrix units with {self.units}")
         counts = list(merges(problem, VECTOR, FEWEST_CHANNELS))
         if not counts:
@@ -370,9 +294,9 @@ class Halves:
         }[problem.direction]
         return choose(product, fitting(self.units, device), device.compute_units).time
 
-    def runs_on(self, device: DeviceInfo) -> bool:
-        """Return whether a device has the units, or is to compute what they compute (in tests)."""
-        return device.has_wgmma_halves if self.units == "wgmma" else device.has_mma_halves
+    def runs_on(self, device: DeviceInfo, dtype: str) -> bool:
+        """Return whether a device has the units for a type, or is to compute what they compute (in tests)."""
+        return name_of(self.units, dtype) in device.halves
 
 
 class _Builder:
@@ -558,7 +482,7 @@ class _Builder:
             **epilogue_defines(self.epilogue),
         }
         options: tuple[str, ...] = ()
-        if self.native:
+        if self.native and self.planner.device.registers:
             options = (
                 f"-cl-nv-maxrregcount={min(255, self.planner.device.registers // (tile.threads * busy) // 8 * 8)}",
             )
@@ -687,9 +611,4 @@ class _Builder:
             )
 
 
-WGMMA, MMA = Halves("wgmma"), Halves("mma")
-
-
-def on_matrix_units(device: DeviceInfo) -> bool:
-    """Return whether a device has units that multiply operands of 16 bits."""
-    return any(form.runs_on(device) for form in (WGMMA, MMA))
+IMPLEMENTATIONS = tuple(Halves(units) for units in (WGMMA, *LANES))

@@ -37,13 +37,15 @@
 #define B_AT(n, k) HALVES_SLOT(k, n)
 #endif
 
-#if EMULATED
+#if EMULATED || MICRO > MMA_UNITS  // copies pass registers, and products are there when the work-item goes on
 #define COPIES_COMMIT
 #define COPIES_WAIT(groups)
 #define PRODUCTS_WAIT(sums, steps)
 #define COPY_HALVES(to, from, valid) \
     *(local ushort8 *)(to) = (valid) ? vload8(0, (global const ushort *)(from)) : (ushort8)(0)
+#endif
 
+#if EMULATED && MICRO <= MMA_UNITS
 #if OPERANDS == BFLOAT16
 #define HALF_AT(tile, at) as_float((uint)(tile)[at] << 16)
 #else
@@ -56,7 +58,7 @@
         for (int k = 0; k < HALVES_DEPTH; k++) sum += HALF_AT(a, A_AT(row, k)) * HALF_AT(b, B_AT(column, k)); \
         sums[e] = sum;                                                                                        \
     }
-#else
+#elif !EMULATED && MICRO <= MMA_UNITS
 #define COPIES_COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
 #define COPIES_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
 // Copies a vector of 16 bytes to local memory, or zeros, while the work-item goes on.
@@ -64,4 +66,30 @@
     asm volatile(                                                                                                   \
         "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((valid) ? 16 : 0) \
         : "memory")
+#endif
+
+#if MICRO == WGMMA_UNITS
+#include "conv/gemm_gpu/micro/wgmma_halves.cl"
+#elif MICRO == MMA_UNITS
+#include "conv/gemm_gpu/micro/mma_halves.cl"
+#endif
+#if MICRO > MMA_UNITS
+#include "conv/gemm_gpu/micro/waves.cl"
+#endif
+#if MICRO == DPAS8_UNITS || MICRO == DPAS16_UNITS
+#include "conv/gemm_gpu/micro/dpas_halves.cl"
+#elif MICRO == WMMA_UNITS
+#include "conv/gemm_gpu/micro/wmma_halves.cl"
+#elif MICRO == MFMA_UNITS
+#include "conv/gemm_gpu/micro/mfma_halves.cl"
+#elif MICRO == DOT2_UNITS
+#include "conv/gemm_gpu/micro/dot2_halves.cl"
+#endif
+#if MICRO > MMA_UNITS
+#include "conv/gemm_gpu/micro/waves_multiply.cl"
+#endif
+
+// Attributes of kernels whose work-items multiply in waves.
+#ifndef OF_WAVES
+#define OF_WAVES
 #endif
