@@ -31,6 +31,8 @@ from progress import announced
 from timing import best
 
 from clgraft.core import settings
+from clgraft.core.planning.floor import Work
+from clgraft.core.planning.floor import floor as floor_of
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import events
 from clgraft.plugins.command_line.bench import peer_threads, peers, threads
@@ -238,7 +240,7 @@ def show_problems(
     for (problem, label), found in places.items():
         calls, ms = len({launches[i].node for i in found}), sum(inside[i] for i in found)
         flops, nbytes = (calls * problem.operations, calls * problem.nbytes) if problem is not None else (0, 0)
-        floor = 1e3 * peak.floor(flops, nbytes)
+        floor = 1e3 * floor_of([Work(flops, nbytes)], peak)
         least += floor
         speeds = f"{flops / ms / 1e6:.0f}, {nbytes / ms / 1e6:.0f}"
         own = sum(alone[i] for i in found)

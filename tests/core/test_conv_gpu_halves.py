@@ -10,7 +10,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
-from clgraft.core.operators.conv.gemm_gpu.halves import MMA, WGMMA, Choice, Halves, Product, Tile, tiles
+from clgraft.core.operators.conv.gemm_gpu.halves import MMA, WGMMA, Choice, Halves, HalvesTile, Product, tiles
 from clgraft.core.problem import ceil_div
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains import nvidia
@@ -20,8 +20,8 @@ from tests.core.every_run import Check
 
 FORMS = {"wgmma": WGMMA, "mma": MMA}
 SMALLEST = {
-    "wgmma": Tile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
-    "mma": Tile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
+    "wgmma": HalvesTile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
+    "mma": HalvesTile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
 }
 # problem: parts
 PROBLEMS = {
@@ -47,7 +47,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
     """A list of a tile and a number of parts, which are then chosen for every product, on every device."""
     wanted: list = []
 
-    def choose(product: Product, candidates: list[Tile], units: int) -> Choice:
+    def choose(product: Product, candidates: list[HalvesTile], units: int) -> Choice:
         tile, parts = wanted
         steps = ceil_div(product.steps, parts)
         return Choice(tile, ceil_div(product.steps, steps) if steps else 1, steps)
@@ -108,7 +108,7 @@ def test_epilogues_match_float64(text: str, forced: list, monkeypatch: pytest.Mo
     forced[:] = [SMALLEST["mma"], 1]
     for launch, windows in ((0, None), (1e12, None), (0, (SMALLEST["mma"], 3, 1))):
         monkeypatch.setattr(halves, "LAUNCH", launch)
-        monkeypatch.setattr(halves._Builder, "choose_windows", lambda *sizes, windows=windows: windows)
+        monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes, windows=windows: windows)
         context = Context.on(None)
         context.device = replace(context.device, is_cpu=False, is_gpu=True)
         plan = context.plan(case.problem, "in_kernel")
@@ -129,14 +129,14 @@ WINDOWS = {
 @pytest.mark.parametrize("text", WINDOWS)
 def test_windows_match_float64(text: str, units: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = replace(SMALLEST[units], pending=int(units == "wgmma" and WINDOWS[text] > 3)), WINDOWS[text], 1
-    monkeypatch.setattr(halves._Builder, "choose_windows", lambda *sizes: chosen)
+    monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: chosen)
     check(Context.on(None), core.parse(text), FORMS[units].NAME, accumulate="n2" in text)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("tile", [*tiles("wgmma"), *tiles("mma")], ids=lambda tile: f"{tile.units}-{tile.name}")
 @pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_filter"])
-def test_every_tile_matches_float64(tile: Tile, direction: str, forced: list) -> None:
+def test_every_tile_matches_float64(tile: HalvesTile, direction: str, forced: list) -> None:
     forced[:] = [tile, 1]
     problem = core.parse("conv f16 n2 ic136 ih11 iw13 oc200 kh3 kw3 ph1 pw1 layout=nhwc").with_direction(direction)
     check(Context.on(None), problem, FORMS[tile.units].NAME)

@@ -60,7 +60,7 @@ SUM = 0.0027  # to write and read a sum of a part, of all compute units together
 
 
 @dataclass(frozen=True)
-class Tile:
+class HalvesTile:
     """A row of ``halves.txt``; the names are its columns'.
 
     `warp_m` and `warp_n` are a warp's part of the tile with ``mma``; with ``wgmma`` `warp_m` are a warpgroup's rows.
@@ -155,11 +155,11 @@ class Windows:
         (lines, height), (pitch, width) = (_room(axis) for axis in plane)
         return cls(pitch, lines, height * pitch + width, grid.taps)
 
-    def source_rows(self, tile: Tile) -> int:
+    def source_rows(self, tile: HalvesTile) -> int:
         """Return the positions in local memory: those of a tile and of its taps."""
         return round_up(tile.m + self.reach, 8)
 
-    def source_bytes(self, tile: Tile, channels: int) -> int:
+    def source_bytes(self, tile: HalvesTile, channels: int) -> int:
         """Return the local memory for them, twice where a step does not have all channels, and for their list."""
         planes = 2 if channels > HALVES_DEPTH else 1
         return self.source_rows(tile) * (planes * HALVES_DEPTH * 2 + 4)
@@ -176,13 +176,13 @@ def _room(axis: GridAxis) -> tuple[int, int]:
 class Choice:
     """A tile, and how many parts the depth is split into, each of `steps`."""
 
-    tile: Tile
+    tile: HalvesTile
     parts: int
     steps: int
     time: float = 0.0
 
 
-def tiles(units: str) -> tuple[Tile, ...]:
+def tiles(units: str) -> tuple[HalvesTile, ...]:
     """Read the tiles for matrix units: ``wgmma`` or ``mma``."""
     found = []
     for line in ROWS.read_text().splitlines():
@@ -191,12 +191,14 @@ def tiles(units: str) -> tuple[Tile, ...]:
             m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
             options = tuple(words[10:])
             found.append(
-                Tile(units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options)
+                HalvesTile(
+                    units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options
+                )
             )
     return tuple(found)
 
 
-def fitting(units: str, device: DeviceInfo) -> list[Tile]:
+def fitting(units: str, device: DeviceInfo) -> list[HalvesTile]:
     """Return the tiles that a device can run."""
     room = local_memory(units, device)
     return [t for t in tiles(units) if t.threads <= device.max_work_group_size and t.local_bytes <= room]
@@ -207,7 +209,7 @@ def local_memory(units: str, device: DeviceInfo) -> int:
     return device.largest_local_memory if units == "wgmma" else max(device.local_memory, device.largest_local_memory)
 
 
-def cycles(product: Product, tile: Tile, parts: int, units: int) -> float:
+def cycles(product: Product, tile: HalvesTile, parts: int, units: int) -> float:
     """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units."""
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
@@ -217,7 +219,7 @@ def cycles(product: Product, tile: Tile, parts: int, units: int) -> float:
     return time
 
 
-def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, units: int) -> float:
+def _cycles(tile: HalvesTile, work_groups: int, steps: int, nbytes: float, busy: int, units: int) -> float:
     """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units."""
     reading = min(1.0, work_groups / units)
     step = max(tile.m * tile.n * HALVES_DEPTH / MULTIPLY_ADDS, nbytes * reading / SHARED_BYTES, nbytes / OWN_BYTES)
@@ -226,7 +228,7 @@ def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, 
     return each * (full * busy + ((rest + busy) / 2 if rest else 0))
 
 
-def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, units: int) -> float:
+def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
     """Estimate the time of a product by windows, whose rows are positions; see `cycles`."""
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
     steps = windows.taps * ceil_div(product.depth // windows.taps, HALVES_DEPTH)
@@ -234,7 +236,7 @@ def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, un
     return tile.slower_windows * _cycles(tile, work_groups, steps, nbytes, busy, units)
 
 
-def choose(product: Product, candidates: list[Tile], units: int) -> Choice:
+def choose(product: Product, candidates: list[HalvesTile], units: int) -> Choice:
     """Choose the tile and the number of parts with the least estimated time."""
     best: tuple[float, Choice] | None = None
     for tile in candidates:
@@ -294,7 +296,7 @@ class Halves:
         if largest > LARGEST:
             raise Declined(f"an image has {largest} elements, expected at most {LARGEST}")
         last = replace(problem, layout=LAST)
-        launches = _Builder(last, planner, self.units, settings or {}, epilogue).planned()
+        launches = _HalvesBuilder(last, planner, self.units, settings or {}, epilogue).planned()
         return launches if problem.layout == LAST else through(problem, planner, launches, epilogue)
 
     def runs_on(self, device: DeviceInfo) -> bool:
@@ -302,7 +304,7 @@ class Halves:
         return device.has_wgmma_halves if self.units == "wgmma" else device.has_mma_halves
 
 
-class _Builder:
+class _HalvesBuilder:
     """Collects the launches of a problem, and lays out their workspace."""
 
     def __init__(
@@ -504,7 +506,7 @@ class _Builder:
 
     def choose_windows(
         self, windows: Windows, positions: Product, product: Product, channels: int
-    ) -> tuple[Tile, int, int] | None:
+    ) -> tuple[HalvesTile, int, int] | None:
         """Return the tile, the stages and the work-groups of a unit of the fastest product by windows.
 
         None where a product without windows is faster.
