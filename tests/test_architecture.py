@@ -33,7 +33,8 @@ OUTSIDE = ("core.abi.build", "core.abi.embed", "core.abi.embedded")
 # modules of the runtime that toolchains may import: the others import toolchains
 BELOW_TOOLCHAINS = {f"core.runtime.{name}" for name in ("building", "cache_limit", "folders", "sources")}
 # drivers, platforms and generations of devices that only toolchains may name
-DRIVERS = re.compile(r"pocl|portable computing|intel|nvidia|mesa|rusticl|clover|llvmpipe|hopper|ptx", re.IGNORECASE)
+DRIVERS = r"pocl|portable computing|intel|nvidia|mesa|rusticl|clover|llvmpipe"
+GENERATIONS = r"hopper|ptx"  # kernels may say whose instructions they are written in
 TOOLCHAINS = "core/runtime/toolchains"
 # what a device's description holds for users, and planners do not look at
 NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
@@ -325,17 +326,18 @@ def test_modules_have_no_cycle():
 
 
 def test_only_toolchains_name_drivers():
-    """In Python and C, comments included. A new driver or the end of one concerns files of that folder alone."""
+    """In Python, C and kernels, comments included: a new driver or the end of one concerns that folder alone."""
     wrong = []
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, "kernels"):
+        names = re.compile(DRIVERS if folder == "kernels" else f"{DRIVERS}|{GENERATIONS}", re.IGNORECASE)
         for path in sorted((ROOT / folder).rglob("*")):
             name = path.relative_to(ROOT).as_posix()
             is_generated = path.suffix == ".c" and path.name.startswith("_")  # by cffi
-            if path.suffix not in (".py", ".c", ".h", ".cpp") or is_generated:
+            if path.suffix not in (".py", ".c", ".h", ".cpp", ".hpp", ".cl") or is_generated:
                 continue
             if not name.startswith(f"{TOOLCHAINS}/"):
                 lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-                wrong += [f"{name}:{number}: {line.strip()}" for number, line in lines if DRIVERS.search(line)]
+                wrong += [f"{name}:{number}: {line.strip()}" for number, line in lines if names.search(line)]
     assert not wrong, "\n".join(wrong)
 
 
