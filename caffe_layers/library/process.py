@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
