@@ -162,9 +162,9 @@ class Check:
     def _expect_each_right(self, plan: core.Plan, name: str, found: np.ndarray, exact: np.ndarray) -> None:
         """Hold every element to Higham's bound of a sum of products, and the rounding of what is stored."""
         dtype = self.problem.dtype
-        summing = (self.problem.terms + 3) * ROUNDING["float64" if dtype == "float64" else "float32"] / 2
+        summing = (self.problem.terms + 3) * ROUNDING["float64" if dtype == "float64" else "float32"]
         summed = summing * self.bounds[name].reshape(-1)
-        stored = ROUNDING[dtype] * (np.abs(exact) + summed) + (2.0**-25 if dtype == "float16" else 0)
+        stored = 2 * ROUNDING[dtype] * (np.abs(exact) + summed) + (2.0**-25 if dtype == "float16" else 0)
         wrong = np.flatnonzero(~(np.abs(found - exact) <= summed + stored))
         assert not len(wrong), f"{plan}: {len(wrong)} of {exact.size} elements of {name} wrong, first {wrong[0]}"
 
