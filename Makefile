@@ -10,7 +10,8 @@ VERSION := $(shell $(PYTHON_PATH) -c 'import sys; print("%d.%d" % sys.version_in
 VENV ?= .venv-$(VERSION)
 BIN := $(VENV)/bin
 # mxnet and caffe are empty where this Python cannot have them
-EXTRAS := cpu,mxnet,caffe,bench,dev
+TEST_EXTRAS := cpu,mxnet,caffe,bench,test
+EXTRAS := $(TEST_EXTRAS),dev
 WHEEL_TOOLS := .venv-$(VERSION)-wheels
 DOCS_VENV := .venv-$(VERSION)-docs
 PYTEST_ARGS ?=
@@ -34,12 +35,26 @@ help:
 	@echo "make bench   time the operators against the frameworks' own"
 	@echo "make wheels  build a wheel for x86-64 and one for aarch64 into dist/, each for every Python"
 
-$(VENV)/installed: pyproject.toml setup.py clgraft/__init__.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
-	@$(PYTHON_PATH) -c 'import sys; assert sys.version_info >= (3, 9), "clgraft: got Python %d.%d, expected 3.9 or later" % sys.version_info[:2]'
-	@$(PYTHON_PATH) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
-	@test -x $(BIN)/python || $(PYTHON_PATH) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip<26" "setuptools<81" wheel
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+# $(call install,EXTRAS): pip compiles nothing of what it installs, because most of that is never imported, and builds
+# with the packages that are there
+define install
+@$(PYTHON_PATH) -c 'import sys; assert sys.version_info >= (3, 9), "clgraft: got Python %d.%d, expected 3.9 or later" % sys.version_info[:2]'
+@$(PYTHON_PATH) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
+@test -x $(BIN)/python || $(PYTHON_PATH) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }
+$(PIP) --upgrade "pip<26" "setuptools<81" wheel "cffi>=1.15"
+$(PIP) --no-build-isolation --editable ".[$(1)]"
+endef
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
+SOURCES := pyproject.toml setup.py clgraft/__init__.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
+
+$(VENV)/installed: $(SOURCES)
+	$(call install,$(EXTRAS))
+	@touch $(VENV)/installed-for-tests $@
+
+# what `make test` needs, which is half of it
+$(VENV)/installed-for-tests: $(SOURCES)
+	$(call install,$(TEST_EXTRAS))
 	@touch $@
 
 install: $(VENV)/installed
@@ -53,7 +68,7 @@ test test-all: export POCL_AFFINITY ?= 0
 test test-all: export CLGRAFT_BUILD_PROCESSES ?= 0
 # tests start hundreds of processes, which would compile the package's Python again and again
 test test-all: export PYTHONDONTWRITEBYTECODE :=
-test: install
+test: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist worksteal --max-worker-restart 0 $(PYTEST_ARGS)
 
 test-all: install

@@ -31,6 +31,8 @@ from progress import announced
 from timing import best
 
 from clgraft.core import settings
+from clgraft.core.planning.floor import Work
+from clgraft.core.planning.floor import floor as floor_of
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import events
 from clgraft.plugins.command_line.bench import peer_threads, peers, threads
@@ -179,7 +181,7 @@ class Passes:
 
 
 def replay(launches: Sequence[Planned], context: Any) -> tuple[list[float], list[float], float]:
-    """Enqueue the launches of a pass again, with the arguments of its last run.
+    """Enqueue the launches of a pass again, by the kernels of its plan, which have the arguments of its last run.
 
     Returns
     -------
@@ -192,10 +194,11 @@ def replay(launches: Sequence[Planned], context: Any) -> tuple[list[float], list
 
     profiling = cl.command_queue_properties.PROFILING_ENABLE
     queue = cl.CommandQueue(context.cl_context, context.cl_device, properties=profiling)
+    kernels = {id(p.launch): cl.Kernel.from_int_ptr(p.launch.kernel.int_ptr) for p in launches}
 
     def times(chosen: Sequence[Planned]) -> list[tuple[float, float]]:
         found = [
-            cl.enqueue_nd_range_kernel(queue, p.launch.kernel.built, p.launch.global_size, p.launch.local_size)
+            cl.enqueue_nd_range_kernel(queue, kernels[id(p.launch)], p.launch.global_size, p.launch.local_size)
             for p in chosen
         ]
         queue.finish()
@@ -237,7 +240,7 @@ def show_problems(
     for (problem, label), found in places.items():
         calls, ms = len({launches[i].node for i in found}), sum(inside[i] for i in found)
         flops, nbytes = (calls * problem.operations, calls * problem.nbytes) if problem is not None else (0, 0)
-        floor = 1e3 * peak.floor(flops, nbytes)
+        floor = 1e3 * floor_of([Work(flops, nbytes)], peak)
         least += floor
         speeds = f"{flops / ms / 1e6:.0f}, {nbytes / ms / 1e6:.0f}"
         own = sum(alone[i] for i in found)

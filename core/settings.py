@@ -1,4 +1,5 @@
-"""Every environment variable of clgraft, in one table: what it takes, its default and what it does.
+"""Every environment variable that clgraft reads, in one table: what it takes, its default and what it does. Those of
+single drivers are known to their toolchains alone.
 
 A setting is read where it is needed, each time, so that a program may change it. One that has a wrong value raises an
 error there, and all of them are checked before the command line starts and before a device is opened. `unknown` has
@@ -372,6 +373,46 @@ ONNX_LIMITS = Setting(
     effect="what a model may need: [limits](onnx.md#limits)",
     unset="nodes=1e5,bytes=4.3e9,operations=4e9,turns=1e4",
     words=ONNX_AMOUNTS,
+)
+CC = Setting(
+    "CC",
+    "embed",
+    "a command",
+    values="a command",
+    effect="the C compiler of `libclgraft.so`",
+    unset="Python's, cc, gcc or clang",
+)
+CXX = Setting(
+    "CXX",
+    "native",
+    "a command",
+    values="a command",
+    effect="the compiler of [C++ layers](caffe.md)",
+    unset="c++, g++ or clang++",
+)
+CXXFLAGS = Setting(
+    "CXXFLAGS",
+    "native",
+    "options",
+    values="options",
+    effect="further options of that compiler",
+    unset="none",
+)
+CAFFE_ROOT = Setting(
+    "CAFFE_ROOT",
+    "caffe",
+    "a folder",
+    values="a folder",
+    effect="Caffe, its library and its command, where they are in no folder of the system",
+    unset="the system's",
+)
+XDG_CACHE_HOME = Setting(
+    "XDG_CACHE_HOME",
+    "cache",
+    "a folder",
+    values="a folder",
+    effect="the user's cache folder, in which clgraft's is without `CLGRAFT_CACHE`",
+    unset="~/.cache",
 )
 PYTHON = Setting(
     "CLGRAFT_PYTHON",

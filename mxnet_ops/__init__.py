@@ -41,7 +41,7 @@ from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (make
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
-from clgraft.mxnet_ops.swap.table import Node
+from clgraft.mxnet_ops.swap.table import ModelOperator
 from clgraft.mxnet_ops.training import cached as _cached
 from clgraft.mxnet_ops.training.module import resident
 from clgraft.mxnet_ops.training.trainer import Trainer
@@ -65,6 +65,7 @@ __all__ = [
     "InstanceNorm",
     "L2Normalization",
     "LayerNorm",
+    "ModelOperator",
     "Node",
     "OclAdam",
     "OclAdamW",
@@ -93,6 +94,8 @@ __all__ = [
     "swap_block",
     "swap_symbol",
 ]
+
+Node = ModelOperator  # its former name
 
 guard.install()
 unguard.install()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,8 @@ OUTSIDE = ("core.abi.build", "core.abi.embed", "core.abi.embedded")
 # modules of the runtime that toolchains may import: the others import toolchains
 BELOW_TOOLCHAINS = {f"core.runtime.{name}" for name in ("building", "cache_limit", "folders", "sources")}
 # drivers, platforms and generations of devices that only toolchains may name
-DRIVERS = re.compile(r"pocl|portable computing|intel|nvidia|mesa|rusticl|clover|llvmpipe|hopper|ptx", re.IGNORECASE)
+DRIVERS = r"pocl|portable computing|intel|nvidia|mesa|rusticl|clover|llvmpipe"
+GENERATIONS = r"hopper|ptx"  # kernels may say whose instructions they are written in
 TOOLCHAINS = "core/runtime/toolchains"
 # what a device's description holds for users, and planners do not look at
 NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
@@ -167,9 +169,29 @@ ALLOWED = {
 SINGLE = {*LEAVES, "plugins.alone", "plugins.plugin", "plugins.registry"}
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return a file's syntax tree."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a file's syntax tree."""
+    return tuple(ast.walk(tree(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """Forget the trees after this file's tests."""
+    yield
+    tree.cache_clear()
+    nodes.cache_clear()
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, dotted name) of every import in a file: also inside functions and under TYPE_CHECKING."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -258,7 +280,7 @@ def test_packages_import_only_what_is_below_them(folder):
 
 def public_names(path: Path) -> set[str] | None:
     """Return what `__all__` of a file lists; None if it has none."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree(path).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
             return set(ast.literal_eval(node.value))
     return None
@@ -325,17 +347,18 @@ def test_modules_have_no_cycle():
 
 
 def test_only_toolchains_name_drivers():
-    """In Python and C, comments included. A new driver or the end of one concerns files of that folder alone."""
+    """In Python, C and kernels, comments included: a new driver or the end of one concerns that folder alone."""
     wrong = []
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, "kernels"):
+        names = re.compile(DRIVERS if folder == "kernels" else f"{DRIVERS}|{GENERATIONS}", re.IGNORECASE)
         for path in sorted((ROOT / folder).rglob("*")):
             name = path.relative_to(ROOT).as_posix()
             is_generated = path.suffix == ".c" and path.name.startswith("_")  # by cffi
-            if path.suffix not in (".py", ".c", ".h", ".cpp") or is_generated:
+            if path.suffix not in (".py", ".c", ".h", ".cpp", ".hpp", ".cl") or is_generated:
                 continue
             if not name.startswith(f"{TOOLCHAINS}/"):
                 lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-                wrong += [f"{name}:{number}: {line.strip()}" for number, line in lines if DRIVERS.search(line)]
+                wrong += [f"{name}:{number}: {line.strip()}" for number, line in lines if names.search(line)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -345,7 +368,7 @@ def test_adapters_write_no_expressions(folder):
     wrong = []
     for path in files(folder):
         name = path.relative_to(ROOT).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
             if called in ("PointwiseProblem", "pointwise") and name not in USERS_EXPRESSIONS:
                 wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
@@ -357,7 +380,7 @@ def test_adapters_name_no_fusions(folder):
     """Passes of graphs alone choose problems that do the work of several."""
     wrong = []
     for path in files(folder):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
             named |= {node.attr} if isinstance(node, ast.Attribute) else set()
             wrong += [f"{path.relative_to(ROOT)}:{node.lineno}: {name}" for name in named & FUSIONS]
@@ -371,13 +394,12 @@ def test_adapters_hold_no_formulas(folder):
     for path in files(folder):
         if path.relative_to(ROOT).as_posix() in USERS_EXPRESSIONS:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         docstrings = {
             ast.get_docstring(node, clean=False)
-            for node in ast.walk(tree)
+            for node in nodes(path)
             if hasattr(node, "body") and isinstance(node, DOCUMENTED)
         }
-        for node in ast.walk(tree):
+        for node in nodes(path):
             text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
             if FORMULA.search(text) and text not in docstrings:
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text!r}")
@@ -389,7 +411,7 @@ def test_translations_compute_nothing(folder):
     """Tables, sizes that are rounded and functions of parameters are computed in core/nn, where operators have them."""
     wrong = []
     for path in files(folder):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             module, _, function = called.rpartition(".")
             if function in ARITHMETIC and module in ("", "math", "np"):
@@ -408,7 +430,7 @@ def test_adapters_make_no_problems(folder):
         name = path.relative_to(ROOT).as_posix()
         if name in USERS_EXPRESSIONS or ABOUT_PROBLEMS.match(name):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom):
                 found = {alias.name for alias in node.names}
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -426,10 +448,9 @@ def test_translations_divide_nothing(folder):
     """Shares, means and parts of sizes are computed in core/nn."""
     wrong = []
     for path in files(folder):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        calls = (node for node in nodes(path) if isinstance(node, ast.Call))
         estimated = {id(part) for call in calls if BUDGETS.search(ast.unparse(call.func)) for part in ast.walk(call)}
-        for node in ast.walk(tree):
+        for node in nodes(path):
             quotient = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv))
             if quotient and id(node) not in estimated:
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
@@ -443,7 +464,7 @@ def test_translations_state_no_gradients(folder):
     for path in files(folder):
         if path.relative_to(ROOT).as_posix() in USERS_EXPRESSIONS:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and node.attr in ("state_gradient", "gradients", "with_direction"):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)
@@ -454,7 +475,7 @@ def test_planners_choose_by_capabilities(folder):
     """They read nothing of a device that only says which one it is, and compare its class with no name."""
     wrong = []
     for path in files(folder):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             if (
                 isinstance(node, ast.Attribute)
@@ -473,7 +494,7 @@ def test_the_command_line_names_no_plugin():
     """The command line finds plugins through the registry: no framework's plugin is imported or named as a module."""
     wrong = []
     for path in files("plugins/command_line"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and text.startswith(("clgraft.plugins.mxnet", "clgraft.plugins.caffe")):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text!r}")
@@ -492,7 +513,7 @@ def test_no_kernels_inside_python():
     """OpenCL C stands in files: the words that start a kernel occur in no string of the package."""
     for folder in FOLDERS:
         for path in files(folder):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in nodes(path):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     assert "__kernel void" not in node.value, f"{path.relative_to(ROOT)}:{node.lineno}"
 
@@ -538,7 +559,7 @@ def test_tuned_results_depend_on_every_source(tmp_path, monkeypatch):
 def test_docstrings_say_what_is_returned(folder):
     wrong = []
     for path in files(folder):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
             text = ast.get_docstring(node) or ""

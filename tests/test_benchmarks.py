@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import sys
 
 import pytest
 
+from clgraft.core.graph.compiled import CompiledGraph
+from clgraft.core.planning.floor import Peaks
+from tests.core.graphs import sample, small_net
 from tests.folders import ROOT
 
 FOLDER = ROOT / "benchmarks"
@@ -26,3 +30,17 @@ def test_progress_goes_to_stderr_line_by_line(capfd):
     for item in progress.announced({"a": 1, "b": 2}.items(), progress.first):
         print(item, file=sys.stderr)
     assert capfd.readouterr() == ("", "measuring a, 1 of 2\n('a', 1)\nmeasuring b, 2 of 2\n('b', 2)\n")
+
+
+def test_the_launches_of_a_pass_run_again(context, rng, monkeypatch, capsys):
+    """`cores.py` enqueues the kernels of the plan, because others of the same programs have no arguments."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(CompiledGraph, "_handed_over", CompiledGraph._handed_over)  # back in its place at the end
+    cores = importlib.import_module("cores")
+    passes, graph = cores.Passes(), small_net()
+    context.compile(graph).run(sample(graph, rng))
+    ((name, launches),) = passes.found
+    inside, alone, whole = cores.replay(launches, context)
+    assert len(inside) == len(alone) == len(launches) > 2 and whole > 0 and name
+    cores.show_problems(launches, inside, alone, Peaks(1e11, 1e10), 3)
+    assert "method: problem" in capsys.readouterr().out

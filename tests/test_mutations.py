@@ -20,7 +20,7 @@ from tests.folders import python_path
 TESTS = Path(__file__).parent
 EVERY_RUN = "core/test_every_run.py::test_matches_float64[%s]"
 CONV_CPU = EVERY_RUN % "conv-plain-3x3-bias-%s"
-CONV_GPU = "core/test_conv_gpu_gemm.py::test_matches_float64[plain-3x3-bias-%s]"
+CONV_GPU = "core/test_every_run.py::test_kernels_for_gpus[conv-plain-3x3-bias-%s]"
 DENSE = EVERY_RUN % "dense-%s"
 DIRECT = EVERY_RUN % "conv-3x3-stride-2-%s"
 

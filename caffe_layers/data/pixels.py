@@ -39,7 +39,7 @@ def resized(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
 
 
 def _places(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each place of an axis the pixel before it, and how far behind that it is."""
+    """Return for each place of an axis the pixel before it, and how far after that it is."""
     scale = 1 / (target / source)
     places = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
     first = np.floor(places)

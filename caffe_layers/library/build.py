@@ -18,6 +18,7 @@ from pathlib import Path
 
 from clgraft.caffe_layers.hosted.classes import types
 from clgraft.caffe_layers.library import opencl_branch
+from clgraft.core import settings
 from clgraft.core.abi import embed
 from clgraft.core.abi.compiling import find_compiler, make_library
 from clgraft.core.errors import BuildError
@@ -107,7 +108,7 @@ def find_caffe(root: str | None = None) -> Caffe:
     BuildError
         If there is no libcaffe.so.
     """
-    folder = root or os.environ.get("CAFFE_ROOT", "")
+    folder = root or settings.CAFFE_ROOT.text()
     if folder:
         base = Path(folder).expanduser().resolve()
         builds = [base, base / "build", base / "build" / "install", base / ".build_release"]
@@ -181,7 +182,7 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
         If something is missing, or the compiler fails.
     """
     caffe = find_caffe(root)
-    words = [*compiler(), "-std=c++11", "-O2", *shlex.split(os.environ.get("CXXFLAGS", "")), *extra]
+    words = [*compiler(), "-std=c++11", "-O2", *shlex.split(settings.CXXFLAGS.text()), *extra]
     words += [*caffe.options, "-fPIC", f"-I{SOURCES}"]
     check_headers(words)
     folder = Path(folder).resolve()

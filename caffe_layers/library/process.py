@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -146,7 +145,7 @@ def _stamp(caffe: build.Caffe) -> str:
     """Return a name for what the library is made from."""
     digest = hashlib.sha256(f"{sys.executable} {build.embed.VERSION} {build.embed.recipe.version()} {caffe}".encode())
     digest.update(repr(build.types()).encode())
-    digest.update(f"{caffe.library.stat().st_mtime_ns} {os.environ.get('CXX')} {os.environ.get('CXXFLAGS')}".encode())
+    digest.update(f"{caffe.library.stat().st_mtime_ns} {settings.CXX.text()} {settings.CXXFLAGS.text()}".encode())
     sources = [*build.SOURCES.iterdir(), *build.embed.HERE.glob("*.[ch]"), build.embed.HERE / "embedded.py"]
     sources += [Path(build.__file__), Path(build.embed.__file__)]
     for path in sorted(sources):

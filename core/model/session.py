@@ -237,7 +237,7 @@ def _is_fixed(shape: Sequence[int | str] | None) -> bool:
 
 
 @dataclass
-class _Program:
+class _NetProgram:
     """A net for some shapes, compiled for each set of values that was asked for."""
 
     lowered: LoweredNet
@@ -276,7 +276,7 @@ class NetSession(Session):
         super().__init__()
         self.kind, self._precision = net.kind, precision
         self._net, self._context, self._passes = net, context(device), passes
-        self._programs: OrderedDict[Any, _Program] = OrderedDict()
+        self._programs: OrderedDict[Any, _NetProgram] = OrderedDict()
         self._arrays: dict[str, np.ndarray] = {}  # parameters as graphs read them; all programs share them
         self._store = store  # the parameters since there is a trainer
         if all(port.sizes is not None for port in self.inputs):  # so that what does not fit is refused now
@@ -339,12 +339,12 @@ class NetSession(Session):
     def _accepted(self, port: Port, array: np.ndarray) -> np.ndarray:
         return carried(self.kind, f"input {port.name!r}", array, port.dtype)
 
-    def _program(self, shapes: Mapping[str, tuple[int, ...]]) -> _Program:
+    def _program(self, shapes: Mapping[str, tuple[int, ...]]) -> _NetProgram:
         key = tuple(sorted(shapes.items()))
         with self._lock:
-            return kept(self._programs, key, lambda: _Program(self._net.lower(shapes)))
+            return kept(self._programs, key, lambda: _NetProgram(self._net.lower(shapes)))
 
-    def _names(self, program: _Program, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _names(self, program: _NetProgram, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the graph's names of values that have to be computed."""
         lowered = program.lowered
         fixed = {tensor.name for tensor in lowered.inputs.values()}
@@ -359,14 +359,14 @@ class NetSession(Session):
             raise ModelError(f"[{self.kind}] got value {name!r}, expected {expected}")
         return lowered.values[name]
 
-    def _graph(self, program: _Program, names: tuple[str, ...]) -> Graph:
+    def _graph(self, program: _NetProgram, names: tuple[str, ...]) -> Graph:
         return program.lowered.build.graph.graph(*names)  # type: ignore[no-any-return]
 
-    def _compiled(self, program: _Program, names: tuple[str, ...]) -> CompiledGraph:
+    def _compiled(self, program: _NetProgram, names: tuple[str, ...]) -> CompiledGraph:
         with self._lock:
             return kept(program.compiled, names, lambda: self._compile(program, names))
 
-    def _compile(self, program: _Program, names: tuple[str, ...]) -> CompiledGraph:
+    def _compile(self, program: _NetProgram, names: tuple[str, ...]) -> CompiledGraph:
         lowered = program.lowered
         constants = dict(lowered.build.constants)
         for inside, name in lowered.parameters.items():

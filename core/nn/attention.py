@@ -40,7 +40,7 @@ class Logits(NamedTuple):
     mask : Tensor or None
         Broadcasts to (..., queries, keys).
     causal : bool
-        Whether each query sees no key behind it.
+        Whether each query sees no later key.
     """
 
     q: Matrix

@@ -189,7 +189,7 @@ class Build:
 
     @property
     def here(self) -> int:
-        """The place behind the last node, where `state_gradient` may begin."""
+        """The place after the last node, where `state_gradient` may begin."""
         return int(getattr(self.graph, "count", 0))
 
     def state_gradient(

@@ -146,7 +146,7 @@ class Choice:
 def detections(build: Build, boxes: Tensor, scores: Tensor, choice: Choice) -> Tensor:
     """Return rows (batch, rows, 7) of detections: image, class, score, left, top, right, bottom.
 
-    They come by classes, and in a class by scores. The rows behind them hold `GONE`.
+    They come by classes, and in a class by scores. The rows after them hold `GONE`.
 
     Parameters
     ----------

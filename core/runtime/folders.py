@@ -55,7 +55,7 @@ def has_room(folder: Path, nbytes: int = 4096) -> bool:
 
 def home_cache() -> Path:
     """Return the folder in which libraries keep a user's caches."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    return Path(settings.XDG_CACHE_HOME.text() or os.path.expanduser("~/.cache"))
 
 
 def caches_can_grow() -> bool:

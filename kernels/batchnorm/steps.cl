@@ -18,7 +18,7 @@
 #define EACH 4  // steps of a work-item that are on their way at once
 #endif
 #ifndef WARPS
-#define WARPS 0  // 1: sums through shuffles of NVIDIA's warps; real is float
+#define WARPS 0  // 1: sums through shuffles of warps (inline PTX); real is float
 #endif
 #define WARP 32
 #ifndef LANE
@@ -106,7 +106,7 @@
     }
 
 #if WARPS
-// The sums of a warp's work-items, the same bits in each: NVIDIA's OpenCL has no shuffles of its own.
+// The sums of a warp's work-items, the same bits in each. OpenCL C has no shuffles of its own.
 real sum_warp(real value) {
     for (int apart = WARP / 2; apart; apart /= 2) {
         real other;

@@ -1,4 +1,4 @@
-// Whether a lane of a comparison of vectors holds, as a tree: PoCL's any() and all() branch for every lane.
+// Whether a lane of a comparison of vectors holds, as a tree: any() and all() may branch for every lane.
 
 #if STORAGE == 64
 #define TESTS(n) CAT(long, n)

@@ -8,7 +8,7 @@
 //
 // A kernel ends its parameters with EPILOGUE_PARAMETERS and begins with OPEN_EPILOGUE; functions that store end their
 // parameters with TAKE_EPILOGUE and are called with PASS_EPILOGUE. The extra inputs are never the result's own memory.
-// PASS_EPILOGUE_PARAMETERS hands a kernel's parameters on as they are (core/runtime/toolchains/pocl3/outline.py).
+// PASS_EPILOGUE_PARAMETERS hands a kernel's parameters on as they are, where a toolchain makes its body a function.
 //     EPILOGUE_VECTOR(value, channel, at)   VL neighbouring elements of a channel, the first is
 //                                           element `at` of the result
 //     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side

@@ -5,9 +5,14 @@
 // VL       lanes of the vector type realv (2, 4, 8, 16); left undefined where a kernel has no vectors. A kernel with
 //          vectors runs in work-groups of one item, except for the GPUs' products, which say so by SCALAR_ITEMS.
 // UNFUSED  the device has no fused multiply-add: fma rounds twice.
+// HALVES_BY_BITS  with 16: vectors of halves are loaded as whole numbers.
+// ONE_BY_ONE      stands in front of a kernel, and keeps the compiler from making vectors of work-items (SCALAR_ITEMS).
 
 #ifndef STORAGE
 #define STORAGE 32
+#endif
+#ifndef ONE_BY_ONE
+#define ONE_BY_ONE
 #endif
 
 #if STORAGE == 64
@@ -40,8 +45,8 @@ typedef float real;
 #define CAT(a, b) CAT_(a, b)
 
 // Functions between n numbers of 16 bits and floats: widen ## n, and narrow ## n, which rounds to the nearest number,
-// and of two to the one that ends in 0. Vectors of halves are moved as whole numbers, because PoCL 3.1 may take the
-// address of a vector of halves, or of equal halves, for aligned.
+// and of two to the one that ends in 0. Vectors of halves are moved as whole numbers, because some compilers
+// take the address of a vector of halves, or of equal halves, for aligned (HALVES_BY_BITS).
 #define HALF_NUMBERS(n)                                                                       \
     float##n widen##n(const ushort##n bits) { return vload_half##n(0, (const half *)&bits); } \
     ushort##n narrow##n(const float##n value) {                                               \
@@ -87,14 +92,14 @@ typedef CAT(double, VL) realv;
 typedef CAT(float, VL) realv;
 #endif
 #ifndef SCALAR_ITEMS
-// What is computed in vectors already need not be turned into vectors of several work-items: Intel's compiler takes up
-// to nine times as long over that, for code that a work-group of one item never reaches.
+// What is computed in vectors already need not be turned into vectors of several work-items: a compiler may take up to
+// nine times as long over that, for code that a work-group of one item never reaches.
 #define kernel __kernel __attribute__((vec_type_hint(realv)))
 #endif
 #if STORAGE == 16
 SMALL_NUMBERS(VL)
 realv load_small(global const stored *p) { return CAT(widen, VL)(CAT(vload, VL)(0, (global const ushort *)p)); }
-#if defined(BRAIN) || defined(POCL_DEVICE_ADDRESS_BITS)
+#if defined(BRAIN) || defined(HALVES_BY_BITS)
 #define VLOAD(p, i) load_small((p) + (i))
 #else
 #define VLOAD(p, i) CAT(vload_half, VL)(0, (p) + (i))

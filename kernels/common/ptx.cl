@@ -1,4 +1,4 @@
-// Numbers of 16 bits by NVIDIA's instructions, in place of those of common/prelude.cl: its compiler makes far more of
+// Numbers of 16 bits by instructions of PTX, in place of those of common/prelude.cl: the compiler makes far more of
 // vstore_half and of the bits of bfloat16.
 //
 // PTX  the device's compute capability, times 10: from 80 on, one instruction rounds two numbers. 1 if it is not known

@@ -48,7 +48,7 @@
 #define PITCH 20  // elements from row to row of a tile of dy
 #endif
 #ifndef SCALAR_ITEMS
-#define SCALAR_ITEMS 0  // 1: keep Intel's compiler for CPUs from making vectors of work-items
+#define SCALAR_ITEMS 0  // 1: keep the compiler from making vectors of work-items
 #endif
 
 #define ITEMS (TILE_W * TILE_H)
@@ -140,10 +140,7 @@ int first_tap(const int phase) {
     return first;
 }
 
-#if SCALAR_ITEMS
-__attribute__((intel_vec_len_hint(1)))
-#endif
-kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channels(
+ONE_BY_ONE kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channels(
     CONST_TENSOR(w), CONST_TENSOR(dy), CONST_TENSOR(b), TENSOR(dx), const int has_bias, const int accumulate,
     const int groups, const int out_channels, const int ih, const int iw, const int oh, const int ow, const int tiles_h,
     const int tiles_w EPILOGUE_PARAMETERS) {

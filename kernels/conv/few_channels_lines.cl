@@ -2,7 +2,7 @@
 
 #include "conv/gemm_cpu/panel.cl"
 
-// Copies rows [first, first + count) of a plane of (ih, iw) behind `before` zeros into rows of `pitch` elements, a
+// Copies rows [first, first + count) of a plane of (ih, iw) after `before` zeros into rows of `pitch` elements, a
 // multiple of VL; what lies outside of the plane is zero.
 void fill_lines(local real *lines, global const stored *plane, const int first, const int count, const int pitch,
                 const int before, const int ih, const int iw) {

@@ -37,7 +37,7 @@ kernel void choose_boxes(CONST_TENSOR(boxes), CONST_TENSOR(scores), TENSOR_OF(uc
     (OPEN(counts))[line] = number;
 }
 
-// One work-item: rows of (image, class, box), without gaps; zeros behind them. A result that nobody wants is no memory.
+// One work-item: rows of (image, class, box), without gaps; zeros follow. A result that nobody wants is no memory.
 kernel void join_boxes(TENSOR_OF(const int, chosen), TENSOR_OF(const int, counts), TENSOR_OF(int, index),
                        TENSOR_OF(int, count), const int accumulate_index, const int accumulate_count, const int lines,
                        const int classes, const int most) {

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
@@ -32,6 +31,7 @@ import mxnet as mx
 from mxnet.base import MXNetError
 
 from clgraft import core
+from clgraft.core import settings
 from clgraft.mxnet_ops.engine import backward_writes, plain
 from clgraft.mxnet_ops.engine.errors import as_mxnets, last_error, telling
 from clgraft.mxnet_ops.engine.graphs import replace_nodes
@@ -44,7 +44,7 @@ PLAIN, SHAPED = ("squeeze", {"axis": "()"}), ("_mul_scalar", {"scalar": "1.0"})
 DENSE = ("cast_storage", {"stype": "default"})
 CORE_SUFFIX = "_ocl"  # ends the name of a Custom node whose guarded output carries the node's own name
 # as MXNet reads it, which does so once: whether its operators may leave arrays in oneDNN's layouts
-ONEDNN = os.environ.get("MXNET_MKLDNN_ENABLED", "1").lower() not in ("0", "false")
+ONEDNN = settings.MXNET_MKLDNN_ENABLED.text().lower() not in ("0", "false")
 COPIES = ONEDNN and not plain.AVAILABLE  # whether cached graphs copy parameters
 OWN_KEYS = ("op_type", "name", "out", "attr")
 

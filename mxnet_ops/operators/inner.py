@@ -29,7 +29,7 @@ FAULTS = (IndexError, ZeroDivisionError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True)
-class Row:
+class InnerRow:
     """What is known of one of MXNet's operators.
 
     Attributes
@@ -74,15 +74,15 @@ class Row:
     outside: Callable[[Given], str] = lambda given: ""
 
 
-INNER: dict[str, Row] = {}
+INNER: dict[str, InnerRow] = {}
 
 
-def row(arguments: str, build: Callable[..., Any], *, view: bool = False, **readers: Reader) -> Row:
+def row(arguments: str, build: Callable[..., Any], *, view: bool = False, **readers: Reader) -> InnerRow:
     """Return a row of the table."""
-    return Row(tuple(arguments.split()), build, readers, view)
+    return InnerRow(tuple(arguments.split()), build, readers, view)
 
 
-def same(arguments: str, shape_of: Callable[..., Shape], **readers: Reader) -> Row:
+def same(arguments: str, shape_of: Callable[..., Shape], **readers: Reader) -> InnerRow:
     """Return the row of what is data in another shape, which a function tells from the inputs' and the attributes."""
 
     def build(build: Build, x: Tensor, *more: Tensor, **given: Any) -> Tensor:
@@ -91,7 +91,7 @@ def same(arguments: str, shape_of: Callable[..., Shape], **readers: Reader) -> R
             raise ProblemError(f"[ocl_inner] got data of shape {x.shape}, expected as many elements as {shape} has")
         return moves.copied(build, x, shape)
 
-    return Row(tuple(arguments.split()), build, readers, view=True, copy=True)
+    return InnerRow(tuple(arguments.split()), build, readers, view=True, copy=True)
 
 
 def integer(default: int | None = None, low: int | None = None) -> Reader:
@@ -176,7 +176,7 @@ class Inner(Operator):
     dtype: str = "float32"  # of a constant: the region's
 
     @property
-    def row(self) -> Row:
+    def row(self) -> InnerRow:
         """What is known of it."""
         return INNER[self.function]
 

@@ -13,7 +13,7 @@ from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.operators.inner import (
     INNER,
     Given,
-    Row,
+    InnerRow,
     expect,
     flag,
     ignored,
@@ -37,18 +37,18 @@ WHOLE = ("int32", "int64")  # types of whole numbers that sessions know
 ROUNDED = {"floor": "floor", "ceil": "ceil", "rint": "rint", "round": "round", "trunc": "trunc", "fix": "trunc"}
 
 
-def _compared_with_number(comparison: str) -> Row:
+def _compared_with_number(comparison: str) -> InnerRow:
     def build(build: Build, x: Tensor, scalar: float, **_: Any) -> Tensor:
         return elementwise.compared(build, x, comparison, scalar)
 
     return row("data", build, scalar=number(1.0), is_int=flag)
 
 
-def _compared(comparison: str) -> Row:
+def _compared(comparison: str) -> InnerRow:
     return row("lhs rhs", lambda build, a, b: elementwise.compared(build, a, comparison, b))
 
 
-def _rounded(function: str) -> Row:
+def _rounded(function: str) -> InnerRow:
     return row("data", lambda build, x: elementwise.rounded(build, x, function))
 
 
@@ -166,19 +166,19 @@ INNER.update(
         **{f"_{name}_scalar": _compared_with_number(comparison) for name, comparison in COMPARISONS.items()},
         **{f"{kind}{name}": _compared(c) for name, c in COMPARISONS.items() for kind in ("_", "broadcast_")},
         **{name: _rounded(function) for name, function in ROUNDED.items()},
-        "Cast": Row(
+        "Cast": InnerRow(
             ("data",),
             _cast,
             {"dtype": word("float32", "float16", "float64", *WHOLE)},
             casts=True,
             outside=lambda given: "its numbers are whole ones" if given["dtype"] in WHOLE else "",
         ),
-        **dict.fromkeys(("_mod", "broadcast_mod"), Row(("lhs", "rhs"), _remainder, outside=_remainders_outside)),
-        "_mod_scalar": Row(
+        **dict.fromkeys(("_mod", "broadcast_mod"), InnerRow(("lhs", "rhs"), _remainder, outside=_remainders_outside)),
+        "_mod_scalar": InnerRow(
             ("data",), _remainder_of_number, {"scalar": number(1.0), "is_int": flag}, outside=_remainders_outside
         ),
-        "amp_cast": Row(("data",), _cast, {"dtype": real}, casts=True),
-        "amp_multicast": Row(
+        "amp_cast": InnerRow(("data",), _cast, {"dtype": real}, casts=True),
+        "amp_multicast": InnerRow(
             _counted("data_"),
             _same_types,
             {"num_outputs": integer(low=1), "cast_narrow": word("False")},
@@ -187,7 +187,7 @@ INNER.update(
         ),
         "dot": row("lhs rhs", _dot, transpose_a=flag, transpose_b=flag, forward_stype=ignored),
         "batch_dot": row("lhs rhs", _batch_dot, transpose_a=flag, transpose_b=flag, forward_stype=ignored),
-        "argsort": Row(
+        "argsort": InnerRow(
             ("data",),
             _order,
             {
@@ -197,22 +197,22 @@ INNER.update(
             },
             outside=lambda given: "its places have a type of their own",
         ),
-        "gather_nd": Row(("data", "indices"), _gathered, outside=lambda given: "it reads by places"),
-        "repeat": Row(
+        "gather_nd": InnerRow(("data", "indices"), _gathered, outside=lambda given: "it reads by places"),
+        "repeat": InnerRow(
             ("data",),
             _flat_repeated,
             {"repeats": integer(low=1), "axis": word("None")},
             outside=lambda given: "it flattens its input",
         ),
         "take": row("a indices", _taken, axis=integer(0), mode=word("clip")),
-        "Embedding": Row(
+        "Embedding": InnerRow(
             ("data", "weight"),
             _embedded,
             {"input_dim": integer(low=1), "output_dim": integer(low=1), "dtype": real, "sparse_grad": word("False")},
             inferred=("weight",),
             shapes=_shapes_of_embedding,
         ),
-        "topk": Row(
+        "topk": InnerRow(
             ("data",),
             _first,
             {

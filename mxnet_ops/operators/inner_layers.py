@@ -10,7 +10,18 @@ from clgraft.core.nn import deformable, detection, recurrent
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import Shape
-from clgraft.mxnet_ops.operators.inner import INNER, Given, Reader, Row, expect, flag, ignored, integer, number, word
+from clgraft.mxnet_ops.operators.inner import (
+    INNER,
+    Given,
+    InnerRow,
+    Reader,
+    expect,
+    flag,
+    ignored,
+    integer,
+    number,
+    word,
+)
 
 # recurrent layers
 
@@ -202,7 +213,7 @@ def _pair(attributes: Attributes, name: str) -> tuple[int, ...]:
     return found
 
 
-def _deformable_row(masked: bool) -> Row:
+def _deformable_row(masked: bool) -> InnerRow:
     readers: dict[str, Reader] = {
         "kernel": _two,
         **dict.fromkeys(("stride", "dilate", "pad"), _pair),
@@ -212,7 +223,7 @@ def _deformable_row(masked: bool) -> Row:
         "layout": word("NCHW"),
         **dict.fromkeys(("workspace", "im2col_step"), ignored),
     }
-    return Row(
+    return InnerRow(
         _deformable_arguments(masked),
         _deformable(masked),
         readers,
@@ -229,7 +240,7 @@ def _untrained(given: Given) -> str:
 
 INNER.update(
     {
-        "RNN": Row(
+        "RNN": InnerRow(
             _rnn_arguments,
             _rnn,
             {
@@ -252,7 +263,7 @@ INNER.update(
             shapes=_rnn_shapes,
             keys=_rnn_keys,
         ),
-        "_contrib_box_nms": Row(
+        "_contrib_box_nms": InnerRow(
             ("data",),
             _box_nms,
             {
@@ -270,13 +281,13 @@ INNER.update(
             real=True,
             outputs=("output0",),
         ),
-        "_contrib_box_decode": Row(
+        "_contrib_box_decode": InnerRow(
             ("data", "anchors"),
             _box_decode,
             {**{f"std{i}": number(1.0) for i in range(4)}, "clip": number(-1.0), "format": word("center", "corner")},
             real=True,
         ),
-        "_contrib_ROIAlign": Row(
+        "_contrib_ROIAlign": InnerRow(
             ("data", "rois"),
             _roi_align,
             {
@@ -289,7 +300,7 @@ INNER.update(
             real=True,
             outside=_untrained,
         ),
-        "ROIPooling": Row(
+        "ROIPooling": InnerRow(
             ("data", "rois"),
             _roi_pooling,
             {"pooled_size": _two, "spatial_scale": number()},

@@ -17,7 +17,7 @@ from clgraft.mxnet_ops.operators.inner import (
     FLOATS,
     INNER,
     MOST_CONSTANT,
-    Row,
+    InnerRow,
     expect,
     flag,
     integer,
@@ -157,8 +157,8 @@ def _bound(attributes: Attributes, name: str) -> int | None:
     return int(text) if text else None
 
 
-def _filled_like(value: float) -> Row:
-    return Row(
+def _filled_like(value: float) -> InnerRow:
+    return InnerRow(
         ("data",),
         lambda build, x, **_: moves.filled(build, x.shape, value, x.dtype),
         {"dtype": lambda attributes, name: attributes.text(name, "float32")},  # MXNet does not look at it
@@ -167,7 +167,7 @@ def _filled_like(value: float) -> Row:
     )
 
 
-def _filled(number_of: float | None) -> Row:
+def _filled(number_of: float | None) -> InnerRow:
     """Return the row of a constant; without a number it is an attribute."""
 
     def build(build: Build, dtype: str, shape: Shape, value: float | None = number_of, **_: Any) -> Tensor:
@@ -216,7 +216,7 @@ INNER.update(
             repeat=integer(1, 1),
             infer_range=word("False"),
         ),
-        "shape_array": Row(  # in sessions whole numbers are real ones
+        "shape_array": InnerRow(  # in sessions whole numbers are real ones
             ("data",),
             lambda build, x: moves.copied(build, build.constant(np.array(x.shape, x.dtype)), (x.ndim,)),
             outside=lambda given: "its numbers are whole ones",

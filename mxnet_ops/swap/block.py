@@ -21,7 +21,7 @@ from clgraft.mxnet_ops.swap.frozen import expect_precision, expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
 from clgraft.mxnet_ops.swap.symbol import swap_known, with_fuse
-from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, is_translatable, translate
+from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, ModelOperator, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
 COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling", "Crop")  # they are told num_args
@@ -49,7 +49,7 @@ class _Functions:
         named = {NAMED.get(key, key): value for key, value in kwargs.items() if _is_array(value) and key != "out"}
         try:
             attributes = _attributes(operator, args, kwargs, len(arrays))
-            node = Node(self._prefix + str(kwargs.get("name") or ""), operator, attributes)
+            node = ModelOperator(self._prefix + str(kwargs.get("name") or ""), operator, attributes)
             refused = refusal(self._select, node)
             if refused:
                 raise Kept(refused)

@@ -10,12 +10,17 @@ from clgraft.core import html
 
 @dataclass(frozen=True)
 class Row:
-    """One operator of the model; `graft` is the ``ocl_*`` operator in its place, or empty: then `reason` says why."""
+    """One operator of the model, and the ``ocl_*`` operator that it became; if that is empty, `reason` says why."""
 
     name: str
     operator: str
-    graft: str = ""
+    became: str = ""
     reason: str = ""
+
+    @property
+    def graft(self) -> str:
+        """What it became, by its former name."""
+        return self.became
 
 
 @dataclass
@@ -47,12 +52,12 @@ class Report:
     @property
     def replaced(self) -> list[Row]:
         """What was replaced."""
-        return [row for row in self.rows if row.graft]
+        return [row for row in self.rows if row.became]
 
     @property
     def kept(self) -> list[Row]:
         """What was left alone."""
-        return [row for row in self.rows if not row.graft]
+        return [row for row in self.rows if not row.became]
 
     def __repr__(self) -> str:
         return f"Report({self._summary})"
@@ -72,9 +77,9 @@ class Report:
         return text
 
     def _table(self) -> list[tuple[str, str, str, str]]:
-        counts = Counter((row.operator, row.graft, row.reason) for row in self.rows)
+        counts = Counter((row.operator, row.became, row.reason) for row in self.rows)
         heads = ("operator", "count", "replaced by", "left alone because")
-        cells = [(operator, str(count), graft or "-", reason) for (operator, graft, reason), count in counts.items()]
+        cells = [(operator, str(count), became or "-", reason) for (operator, became, reason), count in counts.items()]
         return [heads, *cells]
 
     def __str__(self) -> str:

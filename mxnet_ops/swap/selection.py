@@ -8,10 +8,10 @@ from typing import Callable, Optional, Union
 from clgraft.core.errors import SelectionError
 from clgraft.core.selection import Selection, already
 from clgraft.mxnet_ops.swap.report import Report
-from clgraft.mxnet_ops.swap.table import Node
+from clgraft.mxnet_ops.swap.table import ModelOperator
 
-Select = Optional[Union[Callable[[Node], bool], Iterable[str], Selection]]
-Chosen = Optional[Union[Callable[[Node], bool], Selection]]
+Select = Optional[Union[Callable[[ModelOperator], bool], Iterable[str], Selection]]
+Chosen = Optional[Union[Callable[[ModelOperator], bool], Selection]]
 UNSELECTED = "not selected"
 
 
@@ -22,7 +22,7 @@ def as_choice(select: Select) -> Chosen:
     return Selection(select=select)
 
 
-def refusal(choice: Chosen, node: Node) -> str:
+def refusal(choice: Chosen, node: ModelOperator) -> str:
     """Return why a node is left alone, empty if it is chosen."""
     if choice is None:
         return ""

@@ -28,10 +28,10 @@ LAYERS = {
 # joins the parameters of a recurrent layer, whose number it is told by that layer
 FLAT_PARAMETERS = "_rnn_param_concat"
 MOST_AXES = 5
-Node = Mapping[str, Any]
+JsonNode = Mapping[str, Any]
 
 
-def passing_back(nodes: Sequence[Node], sized: Collection[str] = ()) -> set[int]:
+def passing_back(nodes: Sequence[JsonNode], sized: Collection[str] = ()) -> set[int]:
     """Return the operators of a graph that have to stay, so that variables before them get their shapes.
 
     `sized` names variables whose shapes are given in any case.
@@ -54,7 +54,7 @@ def passing_back(nodes: Sequence[Node], sized: Collection[str] = ()) -> set[int]
     return found
 
 
-def _roots(node: Node, number: int, roots: Sequence[frozenset[str]]) -> frozenset[str]:
+def _roots(node: JsonNode, number: int, roots: Sequence[frozenset[str]]) -> frozenset[str]:
     """Return the variables from whose shapes an operator's follows; something unique for a shape that is known."""
     if not node["inputs"]:
         known = node["op"] != "null" or _is_declared(node)
@@ -64,7 +64,7 @@ def _roots(node: Node, number: int, roots: Sequence[frozenset[str]]) -> frozense
 
 
 def _follow(
-    nodes: Sequence[Node],
+    nodes: Sequence[JsonNode],
     number: int,
     told: frozenset[str],
     found: set[int],
@@ -86,7 +86,7 @@ def _follow(
     return any(leads)
 
 
-def _undeclared(nodes: Sequence[Node], number: int) -> set[int]:
+def _undeclared(nodes: Sequence[JsonNode], number: int) -> set[int]:
     """Return an operator and those before it, as far as they lead to variables of unknown shape."""
     node, found = nodes[number], set()
     if node["op"] == "null":
@@ -96,12 +96,12 @@ def _undeclared(nodes: Sequence[Node], number: int) -> set[int]:
     return found | {number} if found else found
 
 
-def _declared(node: Node) -> Node:
+def _declared(node: JsonNode) -> JsonNode:
     """Return a variable with some shape: only that it has one counts here."""
     return {**node, "attrs": {**node.get("attrs", {}), "__shape__": "(1,)"}}
 
 
-def _is_declared(node: Node) -> bool:
+def _is_declared(node: JsonNode) -> bool:
     try:
         shape = ast.literal_eval(node.get("attrs", {}).get("__shape__", "()"))
     except (ValueError, SyntaxError):

@@ -30,7 +30,7 @@ from clgraft.mxnet_ops.swap.regions import LENT, NO_REGION, OPEN, REGION, Loan, 
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
 from clgraft.mxnet_ops.swap.shapes import passing_back
-from clgraft.mxnet_ops.swap.table import Kept, Node, plain_name, translate, translate_inner
+from clgraft.mxnet_ops.swap.table import Kept, ModelOperator, plain_name, translate, translate_inner
 
 OPEN_SIZES = "the sizes of its inputs follow from operators after it"
 
@@ -51,8 +51,8 @@ def swap_symbol(
     symbol : mx.sym.Symbol
         Not changed.
     select : callable or patterns, optional
-        A function of a `Node` (name, operator, attributes), or patterns such as ``"stage1_*"`` or ``"BatchNorm"`` that
-        match names or operators. Everything by default.
+        A function of a `ModelOperator` (name, operator, attributes), or patterns such as ``"stage1_*"`` or
+        ``"BatchNorm"`` that match names or operators. Everything by default.
     fuse : bool, optional
         Deprecated: True means `regions`, in which chains become one kernel.
     regions : bool, optional
@@ -149,7 +149,7 @@ def swap_known(
             report.before += 1
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
             continue
-        seen = Node(node["name"], node["op"], attributes)
+        seen = ModelOperator(node["name"], node["op"], attributes)
         kept = ""
         try:
             refused = refusal(select, seen)

@@ -12,7 +12,7 @@ from clgraft.mxnet_ops.swap.attributes import READERS, TYPELESS, Kept, Translate
 
 
 @dataclass(frozen=True)
-class Node:
+class ModelOperator:
     """An operator of a model, as `select` sees it."""
 
     name: str
@@ -126,12 +126,12 @@ POSITIONAL = {
 }
 
 
-def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
+def translate(node: ModelOperator, weight: tuple[int, ...] | None = None) -> Translated:
     """Return ``op_type`` and attributes of the clgraft operator that computes the same.
 
     Parameters
     ----------
-    node : Node
+    node : ModelOperator
     weight : tuple of int, optional
         A convolution's weight's shape, where it is known.
 
@@ -160,7 +160,7 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
     return found
 
 
-def translate_inner(node: Node) -> Translated:
+def translate_inner(node: ModelOperator) -> Translated:
     """Return ``op_type`` and attributes of the operator of regions that computes the same.
 
     Raises

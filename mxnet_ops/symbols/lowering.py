@@ -28,7 +28,7 @@ from clgraft.mxnet_ops.engine.operator import Operator, find_operator
 from clgraft.mxnet_ops.operators.inner import INNER
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.swap.attributes import Kept
-from clgraft.mxnet_ops.swap.table import Node, is_translatable, plain_name, translate, translate_inner
+from clgraft.mxnet_ops.swap.table import ModelOperator, is_translatable, plain_name, translate, translate_inner
 from clgraft.mxnet_ops.symbols.params import BFLOAT16, DTYPES, write_params
 from clgraft.mxnet_ops.symbols.symbol import Entry, SymbolGraph, SymbolNode
 
@@ -184,13 +184,13 @@ class SymbolNet:
         name = plain_name(node.operator)
         attributes = {key: text for key, text in node.attributes.items() if not key.startswith("__")}
         if name in SAME_IN_INFERENCE:
-            return find_operator(*translate_inner(Node(node.name, "_copy", {})))
+            return find_operator(*translate_inner(ModelOperator(node.name, "_copy", {})))
         if name == "Custom":
             op_type = attributes.pop("op_type", "")
             if not op_type.startswith("ocl_"):
                 raise Kept(f"an operator of the user's own, {op_type!r}")
             return _expect_build(find_operator(op_type, attributes))
-        own = Node(node.name, name, attributes)
+        own = ModelOperator(node.name, name, attributes)
         try:
             return _expect_build(find_operator(*translate(own, self._weight(node))))
         except Kept:

@@ -175,7 +175,7 @@ def find_binary(given: Path | None = None) -> str:
 
 def found_binary() -> str | None:
     """Return the path of the caffe command of PATH, else that of `$CAFFE_ROOT`; None if there is none."""
-    root = os.environ.get("CAFFE_ROOT", "")
+    root = settings.CAFFE_ROOT.text()
     return shutil.which("caffe") or (shutil.which(os.path.join(root, "build", "tools", "caffe")) if root else None)
 
 

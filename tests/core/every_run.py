@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from clgraft.core.tuning.trial import ALLOWED
 from tests.problem_sets import FOLDER, problem_lines
 
 ENLARGED = {"fused": 4}  # what follows a convolution enlarges its errors
+# methods of convolutions whose results are sums of their own products alone: each element has its own bound
+ELEMENTWISE = ("direct", "gpu_gemm")
 SETS = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
 
 
@@ -106,6 +109,12 @@ class Check:
         self.exact = problem.determined(problem.reference(self.inputs, self.scalars))
         self.read = max((a.size for a in problem.arguments() if a.role == "in"), default=1)
 
+    @cached_property
+    def bounds(self) -> dict[str, np.ndarray]:
+        """The sums of the products' absolute values."""
+        absolute = {name: np.abs(array) for name, array in self.inputs.items()}
+        return self.problem.reference(absolute, self.scalars)
+
     def run(self, plan: core.Plan, **requests: np.ndarray | core.accumulate | None) -> dict[str, np.ndarray]:
         """Run a plan and return the results by name; outputs for which nothing else is given begin as NaN."""
         results, given = {}, {}
@@ -147,6 +156,17 @@ class Check:
             enlarged = ENLARGED.get(self.problem.kind, 1)
             error = np.abs(found - exact).max(initial=0) / (ALLOWED * enlarged * unit * scale)
             assert error <= 1, f"{plan}: {name} has {error:.1f} times the error that is allowed"
+            if self.problem.kind == "conv" and plan.algorithm in ELEMENTWISE and finite.all():
+                self._expect_each_right(plan, name, found, exact)
+
+    def _expect_each_right(self, plan: core.Plan, name: str, found: np.ndarray, exact: np.ndarray) -> None:
+        """Hold every element to Higham's bound of a sum of products, and the rounding of what is stored."""
+        dtype = self.problem.dtype
+        summing = (self.problem.terms + 3) * ROUNDING["float64" if dtype == "float64" else "float32"]
+        summed = summing * self.bounds[name].reshape(-1)
+        stored = 2 * ROUNDING[dtype] * (np.abs(exact) + summed) + (2.0**-25 if dtype == "float16" else 0)
+        wrong = np.flatnonzero(~(np.abs(found - exact) <= summed + stored))
+        assert not len(wrong), f"{plan}: {len(wrong)} of {exact.size} elements of {name} wrong, first {wrong[0]}"
 
     def expect_added(self, plan: core.Plan, first: dict[str, np.ndarray]) -> None:
         """Expect that every output can be added to, but for whole numbers, which stand for places."""

@@ -41,8 +41,8 @@ TILES = {
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", LINES)
-def test_matches_float64(name: str, direction: str) -> None:
+@pytest.mark.parametrize("name", ("1x7-many-channels", "3x3-many-channels", "1x1-plane-rest", "deep", "many-channels"))
+def test_lines_that_every_run_leaves_out(name: str, direction: str) -> None:
     problem = core.parse(LINES[name]).with_direction(direction)
     check(core.context(), problem, "gpu_gemm")
     check(core.context(), problem, "gpu_gemm", accumulate=True, seed=7)

@@ -15,7 +15,7 @@ from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Halves, Product
-from clgraft.core.operators.conv.gemm_gpu.halves_tiles import Tile, tiles
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
 from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains.amd import AMD
@@ -29,8 +29,8 @@ DPAS_CALL = "intel_sub_group_f16_f16_matrix_mad_k16"
 FORMS = {form.units: form for form in IMPLEMENTATIONS}
 MMA = FORMS["mma"]
 SMALLEST = {
-    "wgmma": Tile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
-    "mma": Tile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
+    "wgmma": HalvesTile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
+    "mma": HalvesTile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
     **{units: tiles(units)[-1] for units in ("dpas16", "dpas8", "wmma", "mfma", "dot2")},
 }
 # problem: parts
@@ -69,7 +69,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
     """A list of a tile and a number of parts, which are then chosen for every product, on every device."""
     wanted: list = []
 
-    def choose(product: Product, candidates: list[Tile], units: int, walks: bool = False) -> Choice:
+    def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bool = False) -> Choice:
         tile, parts = wanted
         steps = ceil_div(product.steps, parts)
         return Choice(tile, ceil_div(product.steps, steps) if steps else 1, steps)
@@ -135,7 +135,7 @@ def test_epilogues_match_float64(text: str, forced: list, monkeypatch: pytest.Mo
     forced[:] = [SMALLEST["mma"], 1]
     for launch, windows in ((0, None), (1e12, None), (0, (SMALLEST["mma"], 3, 1))):
         monkeypatch.setattr(halves, "PHASE_LAUNCH", launch)
-        monkeypatch.setattr(halves._Builder, "choose_windows", lambda *sizes, windows=windows: windows)
+        monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes, windows=windows: windows)
         context = Context.on(None)
         context.device = replace(context.device, is_cpu=False, is_gpu=True)
         plan = context.plan(case.problem, "in_kernel")
@@ -156,7 +156,7 @@ WINDOWS = {
 @pytest.mark.parametrize("text", WINDOWS)
 def test_windows_match_float64(text: str, units: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = replace(SMALLEST[units], pending=int(units == "wgmma" and WINDOWS[text] > 3)), WINDOWS[text], 1
-    monkeypatch.setattr(halves._Builder, "choose_windows", lambda *sizes: chosen)
+    monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: chosen)
     check(Context.on(None), in_type_of(units, text), FORMS[units].NAME, accumulate="n2" in text)
 
 
@@ -165,7 +165,7 @@ def test_windows_match_float64(text: str, units: str, forced: list, monkeypatch:
     "tile", [tile for units in FORMS for tile in tiles(units)], ids=lambda tile: f"{tile.units}-{tile.name}"
 )
 @pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_filter"])
-def test_every_tile_matches_float64(tile: Tile, direction: str, forced: list) -> None:
+def test_every_tile_matches_float64(tile: HalvesTile, direction: str, forced: list) -> None:
     if tile.n < 64 and direction != "forward":
         pytest.skip("reads whole blocks of columns")
     forced[:] = [tile, 1]

@@ -20,6 +20,8 @@ SETTINGS = "core/settings.py"
 APART = {
     "plugins/caffe/embedded/sitecustomize.py": "finds out where clgraft can be imported from, before it can be",
 }
+OF_THE_SYSTEM = {"HOME", "LD_PRELOAD", "PATH"}
+TOOLCHAINS = "core/runtime/toolchains/"  # know the variables of drivers
 READ_BY_C = (settings.VERBOSE, settings.COPY_THREADS, settings.UPDATE_THREADS)
 
 
@@ -62,6 +64,18 @@ def test_whatever_is_read_is_in_the_table():
                 assert read, f"{path} needs no exception"
     assert found <= {setting.name for setting in settings.ALL}
     assert {setting.name for setting in READ_BY_C} <= found
+
+
+def test_variables_of_others_are_in_the_table():
+    """Those that packages read and nobody hands to processes alone: compilers', Caffe's, MXNet's, the system's."""
+    found = set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*"):
+            if path.suffix not in (".py", ".c", ".cpp", ".h") or TOOLCHAINS in path.as_posix():
+                continue
+            text = path.read_text(encoding="utf-8")
+            found.update(re.findall(r"""(?:getenv\(|environ\.get\(|environ\[)\s*["']([A-Z_]+)["'](?!\] =)""", text))
+    assert found - OF_THE_SYSTEM <= {setting.name for setting in settings.ALL}
 
 
 @pytest.mark.parametrize("setting", settings.ALL, ids=lambda setting: setting.name)

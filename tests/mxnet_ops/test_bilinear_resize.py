@@ -28,7 +28,7 @@ SIZES = [
 def pair(*inputs: str, **keys):
     native = mx.sym.contrib.BilinearResize2D(*map(mx.sym.var, inputs or ("data",)), name="op", **keys)
     swapped, report = ops.swap_symbol(native)
-    assert [row.graft for row in report.replaced] == ["ocl_bilinear_resize"] and not report.kept
+    assert [row.became for row in report.replaced] == ["ocl_bilinear_resize"] and not report.kept
     return swapped, native
 
 

@@ -95,7 +95,7 @@ def test_what_mxnet_refuses_runs_when_it_is_swapped(name, rng):
     with pytest.raises(mx.MXNetError):
         native.bind(mx.cpu(), given).forward()[0].wait_to_read()
     swapped, report = ops.swap_symbol(native)
-    assert [row.graft for row in report.replaced] == [op_type]
+    assert [row.became for row in report.replaced] == [op_type]
     expected = turned(operator, ndim, {**keys, "no_bias": True}, bias=False).bind(mx.cpu(), given).forward()[0]
     assert_close(swapped.bind(mx.cpu(), given).forward()[0].asnumpy(), expected.asnumpy())
 

@@ -49,7 +49,7 @@ def test_gluon_net(mode, rng, tmp_path):
     ours = generator()
     ours.load_parameters(str(tmp_path / "net.params"))
     report = ops.swap_block(ours)
-    types = [row.graft for row in report.rows]
+    types = [row.became for row in report.rows]
     assert types.count("ocl_deconv") == 2 and types.count("ocl_fully_connected") == 2
     if mode != "plain":
         ours.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
@@ -70,7 +70,7 @@ def symbol() -> mx.sym.Symbol:
 def test_symbol(rng):
     native = symbol()
     swapped, report = ops.swap_symbol(native)
-    assert [row.graft for row in report.rows] == ["ocl_deconv", "ocl_activation", "ocl_deconv", "ocl_fully_connected"]
+    assert [row.became for row in report.rows] == ["ocl_deconv", "ocl_activation", "ocl_deconv", "ocl_fully_connected"]
     shapes = native.infer_shape(data=(2, 3, 5, 6))[0]
     assert swapped.infer_shape(data=(2, 3, 5, 6))[0] == shapes
     arrays = {name: random(rng, *shape) for name, shape in zip(native.list_arguments(), shapes)}

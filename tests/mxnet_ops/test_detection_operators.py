@@ -13,7 +13,7 @@ from tests.mxnet_ops.operator_checks import assert_close, compare, evaluate, ran
 
 def swapped(native: mx.sym.Symbol, op_type: str) -> mx.sym.Symbol:
     found, report = ops.swap_symbol(native)
-    assert [row.graft for row in report.replaced] == [op_type] and not report.kept, report
+    assert [row.became for row in report.replaced] == [op_type] and not report.kept, report
     assert found.list_arguments() == native.list_arguments() and found.list_outputs() == native.list_outputs()
     return found
 

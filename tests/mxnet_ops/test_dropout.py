@@ -119,7 +119,7 @@ def test_gluon_nets_repeat_and_learn(mode, rng):
     net.initialize()
     net(mx.nd.ones((2, 8)))
     report = swap_block(net)
-    assert sum(row.graft == "ocl_dropout" for row in report.replaced) == 2
+    assert sum(row.became == row.graft == "ocl_dropout" for row in report.replaced) == 2
     if mode != "plain":
         net.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
     x = mx.nd.array(random(rng, 32, 8))
@@ -142,7 +142,7 @@ def test_swap_of_a_symbol(rng):
     x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=8, name="fc")
     native = mx.sym.LeakyReLU(mx.sym.Dropout(x, p=0.3, name="drop"), act_type="rrelu", name="slopes")[0]
     swapped, report = swap_symbol(native)
-    assert {row.name: row.graft for row in report.replaced if row.name != "fc"} == {
+    assert {row.name: row.became for row in report.replaced if row.name != "fc"} == {
         "drop": "ocl_dropout",
         "slopes": "ocl_activation",
     }

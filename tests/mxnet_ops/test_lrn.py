@@ -13,7 +13,7 @@ from tests.mxnet_ops.operator_checks import compare, evaluate, numeric_gradients
 def pair(**keys):
     native = mx.sym.LRN(mx.sym.var("data"), name="op", **keys)
     swapped, report = ops.swap_symbol(native)
-    assert [row.graft for row in report.replaced] == ["ocl_lrn"] and not report.kept
+    assert [row.became for row in report.replaced] == ["ocl_lrn"] and not report.kept
     return swapped, native
 
 

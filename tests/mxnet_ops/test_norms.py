@@ -113,7 +113,7 @@ def test_gluon_blocks_are_swapped(mode, rng):
         net.initialize()
         if swapped:
             report = ops.swap_block(net)
-            assert [row.graft for row in report.replaced] == [
+            assert [row.became for row in report.replaced] == [
                 "ocl_instance_norm",
                 "ocl_layer_norm",
                 "ocl_group_norm",

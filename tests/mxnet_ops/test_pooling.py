@@ -146,7 +146,7 @@ def test_gluon_blocks_are_swapped(case, mode, rng):
         net.add(make())
         if swapped:
             report = ops.swap_block(net)
-            assert [row.graft for row in report.replaced] == ["ocl_pooling"] and not report.kept
+            assert [row.became for row in report.replaced] == ["ocl_pooling"] and not report.kept
         if mode != "plain":
             net.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
         x.attach_grad()

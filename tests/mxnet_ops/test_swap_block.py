@@ -168,7 +168,7 @@ def test_blocks_of_several_inputs_within_plain_blocks(mode, rng):
     net.initialize()
     y = net(x).asnumpy()
     report = ops.swap_block(net)
-    assert any(row.graft == "ocl_conv" for row in report.rows)
+    assert any(row.became == "ocl_conv" for row in report.rows)
     assert any(row.operator == "Join" and "traced" in row.reason for row in report.kept)
     hybridize(net, mode)
     assert_close(net(x).asnumpy(), y)
@@ -182,7 +182,7 @@ def test_select_and_an_already_hybridized_net(rng):
     net.hybridize()
     y = net(x).asnumpy()
     report = ops.swap_block(net, select="*conv*")
-    assert {row.graft for row in report.replaced} == {"ocl_conv", "ocl_depthwise_conv"}
+    assert {row.became for row in report.replaced} == {"ocl_conv", "ocl_depthwise_conv"}
     assert_close(net(x).asnumpy(), y)
     text = net._cached_graph[1].tojson()
     assert "ocl_conv" in text and "ocl_batchnorm" not in text

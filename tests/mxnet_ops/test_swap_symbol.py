@@ -79,7 +79,7 @@ def test_names_stay_and_parameters_load(tmp_path, rng):
 
 def test_report_says_what_was_replaced_and_why_not():
     _, report = ops.swap_symbol(mx.sym.cumsum(residual_net(), name="cumsum"))
-    types = {row.name: row.graft for row in report.replaced}
+    types = {row.name: row.became for row in report.replaced}
     assert types["conv0"] == types["pw"] == "ocl_conv" and types["dw"] == "ocl_depthwise_conv"
     assert types["bn0"] == "ocl_batchnorm" and types["pool"] == "ocl_pooling"
     assert {types[n] for n in ("relu0", "elu", "selu", "gate", "clip")} == {"ocl_activation"}
@@ -121,7 +121,7 @@ def test_learned_slopes_get_their_gradient_where_mxnet_plans_memory(rng):
     x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=3, no_bias=True, name="c")
     x = mx.sym.tanh(mx.sym.LeakyReLU(x, act_type="prelu", name="p") * 2)
     swapped, report = ops.swap_symbol(x)
-    assert {row.graft for row in report.replaced} == {"ocl_conv", "ocl_activation"}
+    assert {row.became for row in report.replaced} == {"ocl_conv", "ocl_activation"}
     numeric_gradients(swapped, filled(x, rng, (2, 2, 6, 6))[0], rng)
 
 

@@ -35,9 +35,7 @@ LONE_GROUPS = {"forward_training": ((512, 19), (256, 49)), "backward_training": 
 MOST_IDLE = 1.1  # compute units times rounds of such work-groups, for each channel
 TEAM_GROUP = 256  # work-items of a work-group that takes a part of a channel and keeps it
 TEAM_EACH = {"forward_training": 8, "backward_training": 6}  # its reads of a tensor
-TEAM_SHARE = (
-    2  # compute units for each work-group of a team: of which all have to run at once, beside other launches' teams
-)
+TEAM_SHARE = 2  # compute units for each work-group of a team: all of it run at once, together with other launches'
 WARP = 32  # work-items of a warp
 MOST_TEAMS = 4096  # channels that meet: the context's counters in ``kernels/batchnorm/parts.cl``
 PART_GROUP = 256  # work-items of a work-group that takes a part

@@ -67,6 +67,12 @@ class Intel(Toolchain):
             units = SUB_GROUPS
         return {**known, "vectorizes_items": self.is_cpu, "matrix_units": units}
 
+    def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return a kernel's source and options, with what keeps the compiler from making vectors of work-items."""
+        if macros.get("SCALAR_ITEMS"):
+            macros = {**macros, "ONE_BY_ONE": "__attribute__((intel_vec_len_hint(1)))"}
+        return super().kernel_text(file, name, macros)
+
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
         """Return what is to be found out: whether the intrinsic function for pairs of bfloat16 works, or which units.
 

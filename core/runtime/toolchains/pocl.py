@@ -81,7 +81,12 @@ class PoCL(Toolchain):
         return "raw_pointer" if self.is_cpu else super()._host_access()
 
     def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return a kernel's source and options: without warnings, which the compiler counts on the process's stderr."""
+        """Return a kernel's source and options: without warnings, which the compiler counts on the process's stderr.
+
+        Version 3.1 may take the address of a vector of halves for aligned, so that they are read as whole numbers.
+        """
+        if macros["STORAGE"] == 16:
+            macros = {**macros, "HALVES_BY_BITS": 1}
         text, options = super().kernel_text(file, name, macros)
         return text, (*options, NO_WARNINGS)
 

@@ -39,7 +39,7 @@ real masked_element(global const stored *plane, local const maske *masks, const 
 }
 
 // Sums of filters over GROUP images at a time, FILTERS filters at a time: the planes of neighbouring filters lie one
-// behind the other, so that what is read next is what the processor fetches ahead. `totals` holds them in between,
+// after the other, so that what is read next is what the processor fetches ahead. `totals` holds them in between,
 // which also keeps sums short: rounding errors grow with their length.
 #define GROUP 4
 

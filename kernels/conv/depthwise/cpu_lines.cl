@@ -21,7 +21,7 @@
 #define COLUMNS KW
 #endif
 
-// For as many lines; not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
+// For as many lines; not a loop: compilers may not unroll it where it knows which lines are not there.
 // clang-format off
 #define FOR_14_LINES(ADD) \
     ADD(0) ADD(1) ADD(2) ADD(3) ADD(4) ADD(5) ADD(6) ADD(7) ADD(8) ADD(9) ADD(10) ADD(11) ADD(12) ADD(13)

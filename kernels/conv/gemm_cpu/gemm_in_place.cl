@@ -154,7 +154,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                         fill_tile(b + filled * COLS, xs, pixels, image_size, p, columns, from + filled, to);
                     }
                     long at = 0;
-                    // a loop of its own: Intel's compiler takes twice the time for products of both kinds in one
+                    // a loop of its own: products of both kinds in one took twice the time
                     const bool narrow = NV > 1 && columns <= VL;
                     for (int k = 0; k < filled;) {
                         const int stop = filled;

@@ -253,7 +253,7 @@ void finish_run(local real *values, const int length, const long channel, const 
         store(y, last_, end_);                                             \
     }
 #if STORAGE == 16
-// Not by the compiler's own load: the vector may not be needed, and PoCL 3.1 then takes its address for aligned.
+// Not by the compiler's own load: the vector may not be needed, and some then take its address for aligned.
 #define LOAD_OLD(p, i) load_small((p) + (i))
 #else
 #define LOAD_OLD(p, i) VLOAD(p, i)

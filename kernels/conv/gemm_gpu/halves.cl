@@ -116,7 +116,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     const Target place = phase.target;
     const Taps met = taps_of(phase, phases);
     const int rows = grid.batch * grid.size_d * grid.size_h * grid.size_w;
-    // beyond a phase's rows a tile multiplies and stores nothing: PoCL 3.1 without optimisation takes no return here
+    // beyond a phase's rows a tile multiplies and stores nothing: some compilers take no return here
     const int depth = row_tile < rows ? channels * grid.taps_d * grid.taps_h * grid.taps_w : 0;
 #else
     const int rows = rows_at_most, depth = depth_at_most;

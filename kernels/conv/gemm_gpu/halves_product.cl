@@ -29,11 +29,6 @@
 #else
 #define OPERANDS FLOAT16
 #endif
-#if SCALAR_ITEMS
-#define ONE_BY_ONE __attribute__((intel_vec_len_hint(1)))
-#else
-#define ONE_BY_ONE
-#endif
 
 #include "conv/gemm_gpu/store/halves.cl"
 

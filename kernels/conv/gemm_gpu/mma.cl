@@ -1,4 +1,4 @@
-// The form for NVIDIA's matrix units of compute capability 8.0 and above. While a step is multiplied, the next one is
+// The form for matrix units of compute capability 8.0 and above. While a step is multiplied, the next one is
 // fetched.
 
 #include "conv/gemm_gpu/product.cl"

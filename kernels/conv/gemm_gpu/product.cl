@@ -13,8 +13,8 @@
 // which includes this file, its micro kernel, loaders/loader.cl and store/tile.cl:
 //
 //   portable.cl   micro/fma.cl     plain OpenCL C
-//   mma.cl        micro/mma.cl     NVIDIA's matrix units, compute capability 8.0 and above
-//   wgmma.cl      micro/wgmma.cl   Hopper's matrix units
+//   mma.cl        micro/mma.cl     mma.sync, compute capability 8.0 and above
+//   wgmma.cl      micro/wgmma.cl   wgmma.mma_async, compute capability 9.0
 //   stream.cl     micro/wgmma.cl   work-groups walk over tiles of pixels of one tap
 //
 // In the first three a work-group makes a tile of C: tiles of A and B pass through local memory, two or more at a
@@ -58,13 +58,12 @@
 #define PATCH_N 4
 #endif
 
-// 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count
-// alone.
+// 1: fix the size of a work-group for the compiler. Without, the options' register count alone binds it.
 #ifndef FIXED_GROUP
 #define FIXED_GROUP 1
 #endif
 
-// 1: keep the compiler from making vectors of work-items. Intel's for CPUs gets the pixels loader wrong, or crashes.
+// 1: keep the compiler from making vectors of work-items: it gets the pixels loader wrong, or crashes.
 #ifndef SCALAR_ITEMS
 #define SCALAR_ITEMS 0
 #endif
@@ -126,11 +125,6 @@
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
 // What stands in front of a kernel.
-#if SCALAR_ITEMS
-#define ONE_BY_ONE __attribute__((intel_vec_len_hint(1)))
-#else
-#define ONE_BY_ONE
-#endif
 #if FIXED_GROUP
 #define WORK_GROUP ONE_BY_ONE __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 #else

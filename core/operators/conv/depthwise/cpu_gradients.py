@@ -121,7 +121,7 @@ def _lanes_of_rows(width: int, most: int) -> int:
 
 
 def _reach(width: PlaneAxis, half_w: int, lanes: int) -> tuple[int, int, int]:
-    """Return the vectors of dy that a block's line meets, and how far loads reach before a row and behind it."""
+    """Return the vectors of dy that a block's line meets, and how far loads reach before a row and after it."""
     rest, last = width.pad % width.stride, max(half_w - lanes, 0)
     low = -((width.taps - 1 - rest) // width.stride)
     columns = (width.stride - 1 + rest) // width.stride - low + 1

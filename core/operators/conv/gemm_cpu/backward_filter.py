@@ -212,7 +212,7 @@ def sum_of_partials(
     splits : int
     tile : RegisterTile
     defines : mapping, optional
-        What the file needs beside the grid's macros and the vector's length.
+        What the file needs in addition to the grid's macros and the vector's length.
     """
     grid, groups = forward_grid(problem), problem.groups
     depth, out_count = grid.taps * (problem.in_channels // groups), problem.out_channels // groups

@@ -20,7 +20,7 @@ from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
     ROWS,
-    Tile,
+    HalvesTile,
     costs,
     fitting,
     local_memory,
@@ -108,11 +108,11 @@ class Windows:
         (lines, height), (pitch, width) = (_room(axis) for axis in plane)
         return cls(pitch, lines, height * pitch + width, grid.taps)
 
-    def source_rows(self, tile: Tile) -> int:
+    def source_rows(self, tile: HalvesTile) -> int:
         """Return the positions in local memory: those of a tile and of its taps."""
         return round_up(tile.m + self.reach, 8)
 
-    def source_bytes(self, tile: Tile, channels: int) -> int:
+    def source_bytes(self, tile: HalvesTile, channels: int) -> int:
         """Return the local memory for them, twice where a step does not have all channels, and for their list."""
         planes = 2 if channels > HALVES_DEPTH else 1
         return self.source_rows(tile) * (planes * HALVES_DEPTH * 2 + 4)
@@ -129,18 +129,18 @@ def _room(axis: GridAxis) -> tuple[int, int]:
 class Choice:
     """A tile, and how many parts the depth is split into, each of `steps`."""
 
-    tile: Tile
+    tile: HalvesTile
     parts: int
     steps: int
     time: float = 0.0
 
 
-def serves(tile: Tile, problem: ConvProblem) -> bool:
+def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
     """Return whether a tile has whole blocks of columns: forward alone reads rows of them as they are."""
     return tile.n % 64 == 0 or problem.direction == "forward"
 
 
-def cycles(product: Product, tile: Tile, parts: int, units: int, walks: bool = False) -> float:
+def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bool = False) -> float:
     """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units.
 
     `walks`: the depth is pixels whose taps are looked for, as in backward filter.
@@ -156,7 +156,9 @@ def cycles(product: Product, tile: Tile, parts: int, units: int, walks: bool = F
     return time
 
 
-def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, units: int, wait: float = 0.0) -> float:
+def _cycles(
+    tile: HalvesTile, work_groups: int, steps: int, nbytes: float, busy: int, units: int, wait: float = 0.0
+) -> float:
     """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units.
 
     However few work-groups a unit has, each of them needs `wait` cycles for a step.
@@ -174,7 +176,7 @@ def _cycles(tile: Tile, work_groups: int, steps: int, nbytes: float, busy: int, 
     return time
 
 
-def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, units: int) -> float:
+def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
     """Estimate the time of a product by windows, whose rows are positions; see `cycles`."""
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
     steps = windows.taps * ceil_div(product.depth // windows.taps, HALVES_DEPTH)
@@ -182,7 +184,7 @@ def windows_cycles(windows: Windows, product: Product, tile: Tile, busy: int, un
     return tile.slower_windows * _cycles(tile, work_groups, steps, nbytes, busy, units)
 
 
-def choose(product: Product, candidates: list[Tile], units: int, walks: bool = False) -> Choice:
+def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bool = False) -> Choice:
     """Choose the tile and the number of parts with the least estimated time; see `cycles`."""
     best: tuple[float, Choice] | None = None
     least = min((tile.m for tile in candidates), default=0)
@@ -273,14 +275,14 @@ class Halves:
             if epilogue is not None:
                 raise Declined("has no epilogue of few channels' data gradients")
             best = min(blocks, key=lambda each: self._time(each.convolution, planner.device))
-            inner = _Builder(best.convolution, planner, self.units, settings, None).planned()
+            inner = _HalvesBuilder(best.convolution, planner, self.units, settings, None).planned()
             return best.around(planner, inner)
         if unfolds(problem, VECTOR, LARGEST):
-            return _Builder(unfolded(problem), planner, self.units, settings, epilogue, problem).planned()
+            return _HalvesBuilder(unfolded(problem), planner, self.units, settings, epilogue, problem).planned()
         count = counts[0]
         if counts[1:]:
             count = min(counts, key=lambda each: self._time(merged(problem, each), planner.device))
-        launches = _Builder(merged(problem, count), planner, self.units, settings, epilogue).planned()
+        launches = _HalvesBuilder(merged(problem, count), planner, self.units, settings, epilogue).planned()
         return launches if count == 1 else with_merged_weights(problem, count, planner, launches)
 
     def _time(self, problem: ConvProblem, device: DeviceInfo) -> float:
@@ -299,7 +301,7 @@ class Halves:
         return name_of(self.units, dtype) in device.halves
 
 
-class _Builder:
+class _HalvesBuilder:
     """Collects the launches of a problem, and lays out their workspace."""
 
     def __init__(
@@ -508,7 +510,7 @@ class _Builder:
 
     def choose_windows(
         self, windows: Windows, positions: Product, product: Product, channels: int
-    ) -> tuple[Tile, int, int] | None:
+    ) -> tuple[HalvesTile, int, int] | None:
         """Return the tile, the stages and the work-groups of a unit of the fastest product by windows.
 
         None where a product without windows is faster.

@@ -33,7 +33,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Tile:
+class HalvesTile:
     """A row of ``halves.txt``; the names are its columns'.
 
     `warp_m` and `warp_n` are the part of the tile that a warp has, the work-items that multiply together; with
@@ -86,7 +86,7 @@ class Tile:
 
 
 @cache
-def tiles(units: str) -> tuple[Tile, ...]:
+def tiles(units: str) -> tuple[HalvesTile, ...]:
     """Read the tiles for a kind of matrix units."""
     found = []
     for line in ROWS.read_text().splitlines():
@@ -95,7 +95,9 @@ def tiles(units: str) -> tuple[Tile, ...]:
             m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
             options = tuple(words[10:])
             found.append(
-                Tile(units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options)
+                HalvesTile(
+                    units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options
+                )
             )
     return tuple(found)
 
@@ -114,7 +116,7 @@ def places(units: str, compute_units: int) -> int:
     return max(1, compute_units // costs(units).compute_units)
 
 
-def fitting(units: str, device: DeviceInfo) -> list[Tile]:
+def fitting(units: str, device: DeviceInfo) -> list[HalvesTile]:
     """Return the tiles that a device can run."""
     room = local_memory(units, device)
     return [t for t in tiles(units) if t.threads <= device.max_work_group_size and t.local_bytes <= room]

@@ -68,7 +68,7 @@ typedef struct {
 // Where a real or imaginary part is in a row of complex numbers.
 #define COMPLEX_AT(i, imaginary) ((i) / 8 * 16 + (i) % 8 + 8 * (imaginary))
 
-// Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
+// Work-item id's vector number i of B: where it is stored, and by how many rows it lies after the first one in memory.
 #if LOADER == BY_COLUMNS
 #define B_PLACE(id, i) (B_ELEMENT(FIRST_DEPTH(id), FIRST_LANE(id) + (i) * LANES) / 4)
 #define B_DISTANCE(i) IN_MEMORY((i) * LANES, TWINS == 2)

@@ -1,4 +1,4 @@
-// The micro kernel for NVIDIA's matrix units (compute capability 8.0 and above): mma.sync.m16n8k8 on TF32 operands.
+// The micro kernel for matrix units of compute capability 8.0 and above: mma.sync.m16n8k8 on TF32 operands.
 //
 // Float32 accuracy from three products: x = hi + lo, where hi has TF32's 11 bits and lo the rest, and a * b is
 // lo * hi + hi * lo + hi * hi. The matrix units round their sums towards zero, so that only the products of 16 elements

@@ -1,4 +1,4 @@
-// Numbers of TF32: float32 with the upper 11 bits of the fraction, for micro kernels on NVIDIA's matrix units.
+// Numbers of TF32: float32 with the upper 11 bits of the fraction, for micro kernels on matrix units.
 
 // The bits of a number rounded to TF32.
 uint tf32_of(const float x) {

@@ -1,8 +1,8 @@
 // What the micro kernels for Hopper's wgmma.mma_async share: sums, waiting for products, and addresses of tiles. A
 // product has 64 rows, of which a warpgroup of 128 work-items makes UNITS_N columns.
 //
-// NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
-// program's PTX, which core/runtime/toolchains/nvidia.py uncomments before it builds the program once more.
+// The compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
+// program's PTX, which the toolchain uncomments before it builds the program once more.
 
 #if UNITS_N != 32 && UNITS_N != 64 && UNITS_N != 128 && UNITS_N != 256
 #error a product has 32, 64, 128 or 256 columns
