@@ -105,7 +105,8 @@ def main() -> None:
     import caffe
 
     from clgraft import core
-    from clgraft.plugins.caffe.bench_nets import NETS, computes_statistics
+    from clgraft.plugins.caffe.bench_nets import computes_statistics
+    from clgraft.plugins.caffe.net_texts import NETS
 
     learn = computes_statistics() or not options.native
     kinds = ["layers", "regions"] + ["native"] * options.native + ["cpp"] * options.cpp

@@ -131,7 +131,7 @@ def main() -> None:
 
     from clgraft import core
     from clgraft.plugins import registry
-    from clgraft.plugins.caffe.bench_nets import NETS
+    from clgraft.plugins.caffe.net_texts import NETS
     from clgraft.plugins.command_line.bench.peer_threads import Threads
 
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} processes")

@@ -92,11 +92,11 @@ def caffe() -> Named:
 
     from clgraft.caffe_layers.swap import swap_net
     from clgraft.core.errors import ClgraftError
-    from clgraft.plugins.caffe import bench_nets
     from clgraft.plugins.caffe.bench_layers import load
+    from clgraft.plugins.caffe.net_texts import NETS
 
     for name in ("resnet18", "mobilenet"):
-        text = getattr(bench_nets, name)(2, pixels=64)
+        text = NETS[name](2, pixels=64)
         for way, options in (("layers", {}), ("regions", {"regions": True}), ("C++", {"native": True})):
             framework.set_random_seed(1)
             try:

@@ -33,7 +33,7 @@ bench_nets.PIXELS, bench_nets.CLASSES = 20, 7
 from functools import partial
 from clgraft.plugins.caffe import bench_nets
 
-bench_nets.NETS["resnet18"] = partial(bench_nets.resnet18, pixels=32)
+bench_nets.NETS["resnet18"] = partial(bench_nets.NETS["resnet18"], pixels=32)
 """,
 }
 MEASURE = """
