@@ -21,6 +21,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,9 @@ class Peer:
         self._forward = torch.compile(self._net) if "compile" in mode else self._net
         self._loss: Any = None
         self._recorded: Any = None
+        self._stream = torch.cuda.Stream() if where == "cuda" else None
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream())
 
     def _layout_of(self, array: Any) -> Any:
         return self._layout if array.ndim == 4 else self.torch.contiguous_format
@@ -158,31 +162,32 @@ class Peer:
 
     def record(self) -> None:
         """Record the step as a CUDA graph, after a few steps without one."""
-        stream = self.torch.cuda.Stream()
-        stream.wait_stream(self.torch.cuda.current_stream())
-        with self.torch.cuda.stream(stream):
+        with self.torch.cuda.stream(self._stream):
             for _ in range(WARM_UPS):
                 self._train()
-        self.torch.cuda.current_stream().wait_stream(stream)
-        recorded = self.torch.cuda.CUDAGraph()
+        self._loss = None  # what it holds of the gradients' graph would be met while the step is recorded
         self._optimizer.zero_grad(set_to_none=True)
-        with self.torch.cuda.graph(recorded):
+        self.torch.cuda.synchronize()
+        self._recorded = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(self._recorded, stream=self._stream):
             self._train()
-        self._recorded = recorded
+        self._loss = self._loss.detach()
 
     def step(self) -> float:
         """Train once and return the loss."""
-        for array, given in zip(self._arrays, self._given):
-            array.copy_(given, non_blocking=True)
-        if self._recorded is None:
-            self._train()
-        else:
-            self._recorded.replay()
-        return float(self._loss.detach())
+        with self.torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
+            for array, given in zip(self._arrays, self._given):
+                array.copy_(given, non_blocking=True)
+            if self._recorded is None:
+                self._train()
+            else:
+                self._recorded.replay()
+            return float(self._loss.detach())
 
     def computed(self) -> None:
         """Train once with what is on the device, and wait."""
-        self._recorded.replay()
+        with self.torch.cuda.stream(self._stream):
+            self._recorded.replay()
         self.torch.cuda.synchronize()
 
 

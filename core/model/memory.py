@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,5 +45,32 @@ class Memory:
         if isinstance(array, np.ndarray):
             array[...] = elements
         else:
-            array.set(np.array(elements, order="C"), self._context.queue)
+            array.set(np.ascontiguousarray(elements), self._context.queue)
             self._context.queue.finish()
+
+    def gather(self, arrays: Sequence[Any], flat: np.ndarray) -> None:
+        """Copy the elements of several arrays, after what is queued has run, one after another into another array."""
+        self._context.finish()
+        for array, part in self._parts(arrays, flat):
+            if isinstance(array, np.ndarray):
+                part[...] = array
+            else:
+                array.get_async(self._context.queue, part)
+        self._context.queue.finish()
+
+    def scatter(self, flat: np.ndarray, arrays: Sequence[Any]) -> None:
+        """Overwrite the elements of several arrays by those that follow one another in another array."""
+        self._context.finish()
+        for array, part in self._parts(arrays, flat):
+            if isinstance(array, np.ndarray):
+                array[...] = part
+            else:
+                array.set(part, self._context.queue, async_=True)
+        self._context.queue.finish()
+
+    @staticmethod
+    def _parts(arrays: Sequence[Any], flat: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+        start = 0
+        for array in arrays:
+            yield array, flat[start : start + array.size].reshape(array.shape)
+            start += array.size

@@ -140,6 +140,7 @@ class Trainer:
             self.factors.pop(name, None)
         self.factors = {name: pair for name, pair in self.factors.items() if pair[0]}
         self._memory, self._store = Memory(context), store
+        self._exchanged = np.empty(0, np.float32)  # gradients, for other processes
         self._adding = False  # whether there are sums of gradients
         self._histories: dict[tuple[str, str], Any] = {}
         self._programs: OrderedDict[Any, Step] = OrderedDict()
@@ -262,14 +263,13 @@ class Trainer:
         """Make sums of gradients their means over all processes."""
         assert self._group is not None
         states = [self._state(SUM, name) for name in program.changed]
-        arrays = [self._memory.elements(state) for state in states]
-        flat = np.concatenate([array.reshape(-1) for array in arrays])
-        self._group.sum(flat)
-        flat /= self._group.size
-        start = 0
-        for state, array in zip(states, arrays):
-            self._memory.change(state, flat[start : start + array.size].reshape(array.shape))
-            start += array.size
+        size = sum(state.size for state in states)
+        if self._exchanged.size != size:
+            self._exchanged = np.empty(size, np.float32)  # kept: the first use of memory costs more than the exchange
+        self._memory.gather(states, self._exchanged)
+        self._group.sum(self._exchanged)
+        self._exchanged /= self._group.size
+        self._memory.scatter(self._exchanged, states)
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
