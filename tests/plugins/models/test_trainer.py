@@ -170,7 +170,21 @@ def test_what_is_refused():
         half.step({"data": X, "softmax_label": LABELS})
 
 
-def test_a_device_with_memory_of_its_own():
+class Twins:
+    """Two processes with the same batch."""
+
+    rank, size = 0, 2
+
+    def sum(self, array: np.ndarray) -> None:
+        """Replace an array by the sum of both."""
+        array += array
+
+    def broadcast(self, array: np.ndarray) -> None:
+        """Leave an array, which is the first one's."""
+
+
+@pytest.mark.parametrize("group", [None, Twins()], ids=["alone", "twins"])
+def test_a_device_with_memory_of_its_own(group):
     """The same steps in arrays of pyopencl, as on a GPU."""
     near = session(symbol(LINES), PARAMETERS).trainer("adam", lr=0.01)
     net = session(symbol(LINES), PARAMETERS)
@@ -179,7 +193,7 @@ def test_a_device_with_memory_of_its_own():
     queue = cl.CommandQueue(usual.cl_context, usual.cl_device)
     context = Context(usual.cl_context, usual.cl_device, queue, device=device)
     store = Store(net._net, context)
-    far = Trainer(net._net.for_training(), context, store, "adam", lr=0.01)
+    far = Trainer(net._net.for_training(), context, store, "adam", lr=0.01, group=group)
     batch = {"data": X, "softmax_label": LABELS}
     for _ in range(3):
         assert far.step(batch) == pytest.approx(near.step(batch), rel=1e-6)
