@@ -393,11 +393,27 @@ def _read(text: str, count: int) -> Any:
     return read_value(text, dict.fromkeys("abc"[:count], ""), "a formula")
 
 
+def resample(call: Call) -> list[str]:
+    """Add weighted sums of a few elements of an axis; places beyond it add nothing."""
+    problem, writer = call.problem, call.writer
+    x, index, weight = (call.reads[name] for name in ("x", "index", "weight"))
+    call.expect(problem.dtype != "float16", "elements of the weights' type")
+    table, shape = (problem.out_extent, problem.taps), problem.arguments()[-1].shape
+    ends = [writer.constant(place, "int32") for place in (0, problem.in_extent - 1)]
+    inside = writer.add("Clip", [index, *ends], table)
+    same = writer.add("Equal", [inside, index], table)
+    used = writer.add("Where", [same, weight, writer.constant(0.0, problem.dtype)], table)
+    wide = (problem.outer, *table, problem.inner)
+    taken = writer.add("Gather", [x, inside], wide, axis=1)
+    products = writer.add("Mul", [taken, writer.reshaped(used, (*table, 1))], wide)
+    return [writer.add("ReduceSum", [products, writer.constant([2], "int64")], shape, call.names[0], keepdims=0)]
+
+
 CASTS = {**TYPES, "int32": 6, "int64": 7, "int8": 3, "uint8": 2}
 WRITERS: dict[str, Callable[[Call], list[str]]] = {
     **{"conv": conv, "deconv": conv, "dense": dense, "matmul": matmul, "softmax": softmax, "batchnorm": batch_norm},
     **{"lrn": lrn, "pool": pool, "concat": concat, "slice": cut, "pad": pad, "transpose": transpose},
-    **{"repeat": repeat, "interpolate": interpolate, "cast": cast, "pointwise": pointwise},
+    **{"repeat": repeat, "interpolate": interpolate, "resample": resample, "cast": cast, "pointwise": pointwise},
     **{
         "roialign": regions,
         "gather": gather,

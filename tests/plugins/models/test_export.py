@@ -177,6 +177,13 @@ def test_boxes_of_gluoncv(attributes):
     assert 10 < (found[..., 1] >= 0).sum() < 70
 
 
+def test_means_of_parts_of_different_sizes():
+    net = mxnet_nets.session(
+        mxnet_nets.symbol([("_contrib_AdaptiveAvgPooling2D", "y", {"output_size": (3, 2)}, ["data"])]), {}
+    )
+    compare(loaded(net), {"data": caffe_nets.random(2, 3, 8, 7)})
+
+
 def test_whole_numbers_of_centernet():
     net, x, _ = mxnet_nets.decoder_of_centernet()
     compare(loaded(net), x)
