@@ -346,6 +346,9 @@ def test_modules_have_no_cycle():
     assert not circles, "\n".join(" <-> ".join(circle) for circle in circles)
 
 
+EXTENSIONS = re.compile(r"\b(cl_)?intel_\w+")
+
+
 def test_only_toolchains_name_drivers():
     """In Python, C and kernels, comments included: a new driver or the end of one concerns that folder alone."""
     wrong = []

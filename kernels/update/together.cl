@@ -36,8 +36,7 @@
 #define READ_AHEAD(i, a) ahead##i[turn] = LOAD(xs##i, at + (ulong)turn * GROUP);
 #define TAKE(i, a) const VALUE x##i = ahead##i[turn];
 #define WRITE(n, i) STORE(xs##i, at + (ulong)turn * GROUP, y##n);
-#define EACH_AHEAD \
-    _Pragma("unroll") for (int turn = 0; turn < AHEAD; turn++) if (at + (ulong)turn * GROUP < end)
+#define EACH_AHEAD _Pragma("unroll") for (int turn = 0; turn < AHEAD; turn++) if (at + (ulong)turn * GROUP < end)
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void update_together(
     SINGLES(SINGLE_PARAMETER) SHARED(SHARED_PARAMETER) PARAMETERS_OF(0) MORE_ARRAYS(NEXT_PARAMETERS)) {
@@ -50,8 +49,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void update_together(
     const ulong begin = (group - first) * TILE, end = min(size, begin + TILE);
     for (ulong at = begin + get_local_id(0); at < end; at += GROUP * AHEAD) {
         VECTORS(DECLARE_AHEAD, 0)
-        EACH_AHEAD { VECTORS(READ_AHEAD, 0) }
-        EACH_AHEAD {
+        EACH_AHEAD{VECTORS(READ_AHEAD, 0)} EACH_AHEAD {
             VECTORS(TAKE, 0)
             STATES(DECLARE_RESULT)
             BODY

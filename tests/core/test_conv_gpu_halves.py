@@ -155,6 +155,7 @@ WINDOWS = {
 @pytest.mark.parametrize("units", FORMS)
 @pytest.mark.parametrize("text", WINDOWS)
 def test_windows_match_float64(text: str, units: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced[:] = [SMALLEST[units], 1]  # by which numbers of groups are compared
     chosen = replace(SMALLEST[units], pending=int(units == "wgmma" and WINDOWS[text] > 3)), WINDOWS[text], 1
     monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: chosen)
     check(Context.on(None), in_type_of(units, text), FORMS[units].NAME, accumulate="n2" in text)

@@ -67,12 +67,6 @@ class Intel(Toolchain):
             units = SUB_GROUPS
         return {**known, "vectorizes_items": self.is_cpu, "matrix_units": units}
 
-    def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return a kernel's source and options, with what keeps the compiler from making vectors of work-items."""
-        if macros.get("SCALAR_ITEMS"):
-            macros = {**macros, "ONE_BY_ONE": "__attribute__((intel_vec_len_hint(1)))"}
-        return super().kernel_text(file, name, macros)
-
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
         """Return what is to be found out: whether the intrinsic function for pairs of bfloat16 works, or which units.
 
@@ -84,7 +78,13 @@ class Intel(Toolchain):
             yield from halves_probes(device, *SUB_GROUPS)
 
     def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return the source of a kernel and its options: kernels for matrix engines need all registers of a thread."""
+        """Return the source of a kernel and its options.
+
+        Kernels for matrix engines need all registers of a thread; those whose work-items are to stay single are not
+        made of vectors of these.
+        """
+        if macros.get("SCALAR_ITEMS"):
+            macros = {**macros, "ONE_BY_ONE": "__attribute__((intel_vec_len_hint(1)))"}
         text, options = super().kernel_text(file, name, macros)
         engines = not self.is_cpu and "WARP_M" in macros and not macros["EMULATED"]
         return text, (*options, REGISTERS) if engines else options

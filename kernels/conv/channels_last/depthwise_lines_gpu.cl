@@ -64,17 +64,17 @@
 #define ALWAYS_INLINE __attribute__((always_inline))
 
 // Where the columns of a strip are, from `first` on: elements from a line's beginning, and a bit for each that is there.
-#define PLACES(name, count, first, size)                            \
-    int name[count];                                                \
-    uint name##_there = 0;                                          \
-    UNROLLED for (int s = 0; s < count; s++) {                      \
-        const int column = (first) + s;                             \
-        name[s] = clamp(column, 0, (size)-1) * channels;            \
+#define PLACES(name, count, first, size)                             \
+    int name[count];                                                 \
+    uint name##_there = 0;                                           \
+    UNROLLED for (int s = 0; s < count; s++) {                       \
+        const int column = (first) + s;                              \
+        name[s] = clamp(column, 0, (size) - 1) * channels;           \
         name##_there |= (uint)(column >= 0 && column < (size)) << s; \
     }
 
 // Line `row` of `rows`, or the nearest one that is there.
-#define LINE_AT(from, row, rows, pitch) ((from) + (long)clamp((int)(row), 0, (rows)-1) * (pitch))
+#define LINE_AT(from, row, rows, pitch) ((from) + (long)clamp((int)(row), 0, (rows) - 1) * (pitch))
 // Reads columns of a line, as memory has them.
 #define READ_QUADS(to, line, name, count) \
     UNROLLED for (int s = 0; s < count; s++) READ_RAWS_stored(to[s], line + name[s])
@@ -84,29 +84,29 @@
 // READ(how) reads all lines of a step under one condition: each read would wait for the one before it in a condition of
 // its own.
 #if WIDE == 4
-#define READ_STEP(READ)     \
-    if (quads) {            \
-        READ(READ_QUADS)    \
-    } else {                \
-        READ(GATHER_QUADS)  \
+#define READ_STEP(READ)    \
+    if (quads) {           \
+        READ(READ_QUADS)   \
+    } else {               \
+        READ(GATHER_QUADS) \
     }
 #else
 #define READ_STEP(READ) READ(READ_ONES)
 #endif
 // Takes zeros for columns that are not there, or for all of a line.
-#define CLEAR(to, row, rows, name, count, more)                                                \
-    {                                                                                          \
-        const uint bits = (more) && (row) >= 0 && (row) < (rows) ? name##_there : 0;           \
-        UNROLLED for (int s = 0; s < count; s++) {                                             \
+#define CLEAR(to, row, rows, name, count, more)                                                    \
+    {                                                                                              \
+        const uint bits = (more) && (row) >= 0 && (row) < (rows) ? name##_there : 0;               \
+        UNROLLED for (int s = 0; s < count; s++) {                                                 \
             UNROLLED for (int i = 0; i < RAWS; i++) to[s][i] = bits >> s & 1 ? to[s][i] : NOTHING; \
-        }                                                                                      \
+        }                                                                                          \
     }
 
 #if MAKES == 0
 ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WIDE], const real first[WIDE],
                            global stored *y, const long image, const int u0, const int v, const int steps,
-                           const int channel, const int channels, const Grid grid, const bool quads,
-                           const bool written, const int accumulate TAKE_EPILOGUE) {
+                           const int channel, const int channels, const Grid grid, const bool quads, const bool written,
+                           const int accumulate TAKE_EPILOGUE) {
     const int ih = grid.source_h, iw = grid.source_w, oh = grid.size_h, ow = grid.size_w;
     const int r0 = u0 * SH + grid.begin_h;
     PLACES(columns, SPAN, v * SW + grid.begin_w, iw)
@@ -116,11 +116,11 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
         UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[h][t][e] = first[e]; }
     }
     raw lines[NEW][SPAN][RAWS];
-#define LINE_OF(k, n) (r0 + ((k)*NEW + (n)) * DH)
-#define READ_LINES(READ)                                                             \
-    UNROLLED for (int n = 0; n < NEW; n++) {                                         \
+#define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
+#define READ_LINES(READ)                                                              \
+    UNROLLED for (int n = 0; n < NEW; n++) {                                          \
         global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels); \
-        READ(lines[n], line, columns, SPAN)                                          \
+        READ(lines[n], line, columns, SPAN)                                           \
     }
     int next = 0;
     READ_STEP(READ_LINES)
@@ -163,8 +163,8 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
 // A work-item for each vector of channels of each unit; strips, and chunks of `steps` rows, are those of an image.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines(
     CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
-    const Grid grid, const uint items, const int blocks, const int strips, const int chunks,
-    const int steps, const ulong by_blocks, const ulong by_strips, const ulong by_chunks EPILOGUE_PARAMETERS) {
+    const Grid grid, const uint items, const int blocks, const int strips, const int chunks, const int steps,
+    const ulong by_blocks, const ulong by_strips, const ulong by_chunks EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const uint item = get_global_id(0);
     if (item >= items) return;
@@ -207,15 +207,15 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
     UNROLLED for (int h = 0; h < HELD; h++) {
         UNROLLED for (int t = 0; t < STRIP; t++) { UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = NOTHING; }
     }
-#define LINE_OF(k, n) (r0 + ((k)*NEW + (n)) * DH)
-#define READ_LINES(READ)                                                                                   \
-    {                                                                                                      \
-        global const stored *grad_line = LINE_AT(grads, u0 + next * ROW_STEP, oh, ow * channels);          \
-        READ(ahead, grad_line, pixels, STRIP)                                                              \
-        UNROLLED for (int n = 0; n < NEW; n++) {                                                           \
-            global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels);                  \
-            READ(lines[n], line, columns, SPAN)                                                            \
-        }                                                                                                  \
+#define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
+#define READ_LINES(READ)                                                                          \
+    {                                                                                             \
+        global const stored *grad_line = LINE_AT(grads, u0 + next * ROW_STEP, oh, ow * channels); \
+        READ(ahead, grad_line, pixels, STRIP)                                                     \
+        UNROLLED for (int n = 0; n < NEW; n++) {                                                  \
+            global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels);         \
+            READ(lines[n], line, columns, SPAN)                                                   \
+        }                                                                                         \
     }
     int next = 0;
     READ_STEP(READ_LINES)

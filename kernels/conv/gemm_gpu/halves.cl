@@ -99,7 +99,8 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows_at_most,
     const int columns, const int depth_at_most, const int channels, const int row_step, const int parts,
     const int steps_of_part, const int groups, GRID_PARAMETERS EPILOGUE_PARAMETERS) {
-    const uint row_tiles = (uint)(rows_at_most + TILE_M - 1) / TILE_M, column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
+    const uint row_tiles = (uint)(rows_at_most + TILE_M - 1) / TILE_M,
+               column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
     // columns are innermost: neighbours in time read the same rows
     uint rest = get_group_id(0);
     const int column_tile = rest % column_tiles * TILE_N;

@@ -238,9 +238,9 @@ IN_PLACE PixelStep pixel_step_of(const int pixels, const long element, const Gri
     const GridPixel by = grid_pixel(pixels, grid);
     const long line = grid.source_w * element, plane = grid.source_h * line, image = grid.source_d * plane;
     PixelStep step;
-#define AXIS(a)                                          \
-    step.by.a = by.a * grid.stride_##a;                  \
-    step.span.a = grid.size_##a * grid.stride_##a;       \
+#define AXIS(a)                                    \
+    step.by.a = by.a * grid.stride_##a;            \
+    step.span.a = grid.size_##a * grid.stride_##a; \
     step.end.a = grid.begin_##a + step.span.a;
     AXIS(w)
     AXIS(h)

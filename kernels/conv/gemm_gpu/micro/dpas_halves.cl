@@ -1,4 +1,4 @@
-// The micro kernel for Intel's matrix engines, by cl_intel_subgroup_matrix_multiply_accumulate on sub-groups of 8 or 16
+// The micro kernel for the matrix engines of cl_intel_subgroup_matrix_multiply_accumulate, on sub-groups of 8 or 16
 // work-items, the device's smallest ones (micro/waves.cl). A product has 8 rows, a column for each lane and a depth of
 // 16: lanes hold the first operand's rows side by side, a column of the second one each, and a column of the result.
 
