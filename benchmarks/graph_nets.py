@@ -361,6 +361,14 @@ class Peer:
         return found
 
 
+def forget(compiled: bool) -> None:
+    """Have PyTorch forget what it compiled: with more than a few versions of a function it compiles no other one."""
+    if compiled:
+        import torch
+
+        torch.compiler.reset()
+
+
 def reserved(net: str, ours: Ours, size: int, training: bool, mode: str, precision: str) -> float:
     """Return the bytes of the GPU that PyTorch reserves for a net of its own in two runs, parameters included."""
     import torch
@@ -453,6 +461,7 @@ def main() -> None:
             kinds = ["eager", "channels last", *(["compile, channels last"] if options.compile else [])]
             precisions = [options.precision, *([TF32] if options.tf32 else [])] if options.peer != "none" else []
             sides = [(precision, kind) for precision in precisions for kind in kinds]
+            forget(options.compile)
             peers = [Peer(net, ours, options.size, training, options.peer, kind, each) for each, kind in sides]
             if peers:
                 print(f"  largest difference from PyTorch {largest_difference(ours, peers[0]):.1e}", flush=True)

@@ -234,7 +234,9 @@ def test_too_large_an_arena_is_refused_and_the_context_goes_on(context, staged, 
 
 def test_arrays_of_the_device_are_bound_where_they_lie(context):
     """A run looks at an array again only where it is another one, or has another buffer."""
-    arrays = [cl.array.to_device(context.queue, np.full(8, i, np.float32)) for i in range(3)]
+    import pyopencl.array as device_array
+
+    arrays = [device_array.to_device(context.queue, np.full(8, i, np.float32)) for i in range(3)]
     plan = context.plan(core.parse("pointwise x0[8] : y0 = 2 * x0"))
     for _ in range(2):
         plan.run(x0=arrays[1], y0=arrays[0])
