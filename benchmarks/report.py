@@ -316,15 +316,16 @@ def _span(own: Sequence[Cell], run: Run) -> str:
 
 
 def headline(runs: Sequence[Run]) -> list[str]:
-    """Return a table of the ratios of each run, a column for each net."""
+    """Return a table of the ratios of each run, a column for each net; other peers than a run's first are named."""
     found = columns(runs)
     names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
     rows = []
-    for (run, _, mode), by_name in found.items():
+    for (run, peer, mode), by_name in found.items():
+        other = "" if peer == next(iter(run.results.peers), peer) else PEERS.get(peer, peer)
         ratios = [by_name[name].ratio if name in by_name else 0.0 for name in names]
         stars = ["*" * by_name[name].disturbed if name in by_name else "" for name in names]
         mean = geometric_mean([ratio for ratio in ratios if ratio])
-        label = ", ".join(filter(None, (run.heading, words(mode))))
+        label = ", ".join(filter(None, (run.heading, other and f"against {other}", words(mode))))
         rows.append([label, *(f"{r:.2f}{s}" if r else "-" for r, s in zip(ratios, stars)), f"{mean:.2f}"])
     return table(["", *names, "mean"], rows)
 
@@ -447,8 +448,8 @@ def machines(runs: Sequence[Run]) -> list[str]:
 
 
 def span(runs: Sequence[Run], mode: str) -> str:
-    """Return the lowest and the highest ratio of a run's whole nets in a mode, in words."""
-    (found,) = (own for (_, _, other), own in columns(runs).items() if other == mode)
+    """Return the lowest and the highest ratio of a run's whole nets in a mode, in words, to its first peer."""
+    found = next(own for (_, _, other), own in columns(runs).items() if other == mode)
     ratios = [cell.ratio for cell in found.values()]
     return f"{min(ratios):.2g} to {max(ratios):.2g}"
 

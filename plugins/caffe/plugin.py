@@ -84,7 +84,7 @@ class CaffePlugin(Plugin):
                 "caffe",
                 "caffe",
                 "clgraft.plugins.caffe.bench_layers",
-                ("resnet18", "mobilenet"),
+                ("resnet18", "resnet50", "mobilenet"),
                 "clgraft.plugins.caffe.bench_nets",
                 thread_variables=("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"),
             )

@@ -41,7 +41,7 @@ class _Update:
 
 
 def join_updates(graph: Some) -> Some:
-    """Return the graph with updates joined; what is computed stays the same to the bit.
+    """Return the graph with updates joined; what is computed stays the same but for contracted roundings.
 
     Each one is computed where the last one of its problem was: nothing between reads or changes its states, or
     changes what it reads.

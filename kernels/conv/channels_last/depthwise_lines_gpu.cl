@@ -63,7 +63,8 @@
 #endif
 #define ALWAYS_INLINE __attribute__((always_inline))
 
-// Where the columns of a strip are, from `first` on: elements from a line's beginning, and a bit for each that is there.
+// Where the columns of a strip are, from `first` on: elements from a line's beginning, and a bit for each one that is
+// there.
 #define PLACES(name, count, first, size)                             \
     int name[count];                                                 \
     uint name##_there = 0;                                           \

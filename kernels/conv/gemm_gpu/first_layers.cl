@@ -17,8 +17,8 @@
 #if MAKES == 0
 #define RUN (KW * CHANNELS)  // elements that a row of taps meets
 #define VECTORS ((RUN + 7) / 8)
-// x (rows, width, CHANNELS) becomes (rows, pixels, VECTORS * 8): what the taps of a row meet, and zeros. Global: vectors
-// of the result.
+// x (rows, width, CHANNELS) becomes (rows, pixels, VECTORS * 8): what the taps of a row meet, and zeros.
+// Global: vectors of the result.
 kernel void conv_unfold_rows(CONST_TENSOR(x), TENSOR(to), const int width, const int pixels) {
     const long id = get_global_id(0), pixel = id / VECTORS, row = pixel / pixels;
     const int first = id % VECTORS * 8, column = (int)(pixel % pixels) * SW - PW;
@@ -62,8 +62,8 @@ kernel void conv_block_weights(CONST_TENSOR(w), TENSOR(to), const int outputs, c
         tap_h >= 0 && tap_w >= 0 ? from[((output * kh + tap_h) * kw + tap_w) * channels + channel] : 0;
 }
 
-// blocks (batch, blocks_h, blocks_w, block_h, run) becomes dx (batch, height, pitch), run and pitch in elements of rows.
-// Global: quads of a row of dx; rows.
+// blocks (batch, blocks_h, blocks_w, block_h, run) becomes dx (batch, height, pitch), run and pitch in elements of
+// rows. Global: quads of a row of dx; rows.
 kernel void conv_spread_blocks(CONST_TENSOR(blocks), TENSOR(dx), const int accumulate, const int height,
                                const int pitch, const int blocks_h, const int blocks_w, const int block_h,
                                const int run) {

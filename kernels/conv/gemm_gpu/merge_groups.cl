@@ -1,7 +1,7 @@
 // Groups of few channels as groups of `merged` times as many, in channels last: their weights are blocks on a diagonal.
 //
-// w (outputs of all groups, taps, inputs of a group); wide (outputs of all groups, taps, merged * inputs of a group), of
-// which a group has `outputs`. A work-item has an element.
+// w (outputs of all groups, taps, inputs of a group); wide (outputs of all groups, taps, merged * inputs of a group),
+// of which a group has `outputs`. A work-item has an element.
 
 // The first of a group's inputs among those of `merged` groups.
 #define FIRST_INPUT(output) ((output) / outputs % merged * inputs)
