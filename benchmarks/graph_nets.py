@@ -407,7 +407,7 @@ def same(ours: Ours, other: Ours) -> None:
 def seconds(runs: list[Any], repeats: int) -> list[float]:
     """Return the median time of each of several calls that take turns, each after one that is not timed.
 
-    A GPU that changes between the contexts of OpenCL and of CUDA loses up to half a millisecond, whoever comes first.
+    A GPU that changes between the contexts of OpenCL and CUDA loses up to half a millisecond in the first call.
     """
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):

@@ -85,6 +85,11 @@ class Node:
         """States that the node changes in place."""
         return self._with_role("inout")
 
+    @property
+    def values(self) -> dict[str, str]:
+        """The values that the arguments of the problem stand for, by the arguments' names."""
+        return {argument.name: name for argument, name in zip(self.problem.arguments(), self.arguments)}
+
     def named(self, argument: str) -> str:
         """Return the value that an argument of the problem stands for."""
         for found, name in zip(self.problem.arguments(), self.arguments):

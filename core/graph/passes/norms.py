@@ -11,7 +11,6 @@ from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.problem import KEPT
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.operators.pointwise.expression import read_assignments
 
 X, WORD = re.compile(r"\bx\b"), re.compile(r"\b[xy]\b")
 
@@ -32,14 +31,14 @@ def join_norms(graph: Some) -> Some:
             kept = (SKIPPED,) * len(KEPT.split())
         if found is None:
             continue
-        names = {**_named(norm), "y": found.result, **dict(zip(KEPT.split(), kept))}
+        names = {**norm.values, "y": found.result, **dict(zip(KEPT.split(), kept))}
         nodes[i] = _with_activation(norm, found, names)
         nodes[found.activation] = None
         if found.gradient is not None:
             back = graph.nodes[found.norm_gradient]
             nodes[found.gradient] = None
             backward = {
-                **_named(back),
+                **back.values,
                 "dy": found.incoming,
                 "beta": norm.named("beta"),
                 **dict(zip(KEPT.split(), kept)),
@@ -101,15 +100,10 @@ def _match(graph: Structure, i: int) -> _Match | None:
 def activation_of(node: Node) -> str | None:
     """Return the name of the activation that a node computes, if it is one that a batch norm can have."""
     problem = node.problem
-    if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1 or problem.alpha or problem.beta:
-        return None
-    if any(problem.reductions) or problem.assignments.outputs != 1 or problem.float32_arguments:
+    if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1:
         return None
     for name, following in ACTIVATIONS.items():
-        if following.scalars != problem.parameters:
-            continue
-        assignments = read_assignments(f"y0 = {X.sub('x0', following.value)};", 1, following.scalars)
-        if assignments.c_text((0,)) == problem.assignments.c_text((0,)):
+        if following.scalars == problem.parameters and problem.computes(f"y0 = {X.sub('x0', following.value)};"):
             return name
     return None
 
@@ -129,7 +123,7 @@ def activation_with_gradient(graph: Structure, node: Node, number: int) -> tuple
 def _derived(graph: Structure, node: Node, number: int) -> str | None:
     """Return the gradient that comes in where a node is the gradient that follows from an activation."""
     other = graph.nodes[number]
-    forward = _named(node)
+    forward = node.values
     for gradient in node.problem.gradients():
         if gradient.problem != other.problem or len(other.writes) != 1 or other.scalars != node.scalars:
             continue
@@ -148,19 +142,15 @@ def _stated(node: Node, name: str, other: Node) -> tuple[str, str] | None:
     """Return the activation of the same values whose gradient a node is, and the gradient that comes in."""
     problem, value = other.problem, ACTIVATIONS[name].value
     values = {"x": node.reads[0], "y": node.writes[0]}
-    if not isinstance(problem, PointwiseProblem) or other.scalars != node.scalars:
+    if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 2 or other.scalars != node.scalars:
         return None
-    if len(problem.inputs) != 2 or any(problem.reductions) or problem.alpha or problem.beta:
-        return None
-    stated = problem.assignments.c_text((0,))
     for own, following in ACTIVATIONS.items():
         if following.value != value or following.scalars != problem.parameters:
             continue
         (word,) = set(WORD.findall(following.slope))
         for read, dy in ((0, 1), (1, 0)):
             text = f"y0 = x{dy} * ({WORD.sub(f'x{read}', following.slope)});"
-            same = read_assignments(text, 2, following.scalars).c_text((0,)) == stated
-            if same and other.reads[read] == values[word]:
+            if other.reads[read] == values[word] and problem.computes(text):
                 return own, other.reads[dy]
     return None
 
@@ -171,10 +161,6 @@ def _is_gradient(norm: Node, back: Node, dy: str) -> bool:
         return False
     same = all(back.named(name) == norm.named(name) for name in ("x", "gamma", "mean", "var"))
     return same and back.named("dy") == dy and back.scalars == norm.scalars
-
-
-def _named(node: Node) -> dict[str, str]:
-    return {argument.name: name for argument, name in zip(node.problem.arguments(), node.arguments)}
 
 
 def _with_activation(node: Node, found: _Match, names: Mapping[str, str]) -> Node:

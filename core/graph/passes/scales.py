@@ -14,7 +14,6 @@ import numpy as np
 from clgraft.core.graph.structure import SKIPPED, Node, Structure
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.operators.pointwise.expression import read_assignments
 
 TEXTS = {2: "y0 = x0 * x1;", 3: "y0 = x0 * x1 + x2;"}  # by the number of what is read
 
@@ -39,9 +38,8 @@ def scaled_norms(graph: Structure, constants: Mapping[str, np.ndarray]) -> dict[
         j = _scale_of(graph, i, constants) if isinstance(norm.problem, BatchNormProblem) else None
         if j is None:
             continue
-        names = {argument.name: name for argument, name in zip(norm.problem.arguments(), norm.arguments)}
         _, *vectors = graph.nodes[j].reads
-        names.update(zip(("gamma", "beta"), vectors), y=graph.nodes[j].writes[0])
+        names = {**norm.values, **dict(zip(("gamma", "beta"), vectors)), "y": graph.nodes[j].writes[0]}
         found[j] = i, replace(norm, arguments=tuple(names[a.name] for a in norm.problem.arguments()))
     return found
 
@@ -74,12 +72,9 @@ def _filled(constants: Mapping[str, np.ndarray], name: str, value: float) -> boo
 def _is_scale(node: Node, norm: BatchNormProblem) -> bool:
     """Return whether a node multiplies each channel by a number, and may add one."""
     problem = node.problem
-    if not isinstance(problem, PointwiseProblem) or problem.dtype != norm.dtype or problem.float32_arguments:
+    if not isinstance(problem, PointwiseProblem) or problem.dtype != norm.dtype or len(problem.inputs) not in TEXTS:
         return False
-    if any(problem.reductions) or problem.alpha or problem.beta or len(problem.inputs) not in TEXTS:
-        return False
-    count = len(problem.inputs)
-    if problem.assignments.c_text((0,)) != read_assignments(TEXTS[count], count, ()).c_text((0,)):
+    if not problem.computes(TEXTS[len(problem.inputs)]):
         return False
     shape, *vectors = problem.inputs
     return shape == problem.common_shape and all(_along_channels(shape, vector, norm) for vector in vectors)

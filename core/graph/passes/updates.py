@@ -5,17 +5,20 @@ A training step has some for each layer, and a launch takes longer than the few 
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clgraft.core.graph.structure import Node, Number, Some, Structure
 from clgraft.core.operators.batchnorm import BatchNormProblem
+from clgraft.core.operators.batchnorm.problem import MOVED
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.update import UpdateProblem, UpdatesProblem
 from clgraft.core.operators.update.together import MOST_ARRAYS
 
 MOST_ELEMENTS = 2**20  # of an array: with more, a launch is short compared with what it moves
-AVERAGES = "y0 = keep * x2 + add_mean * x0; y1 = keep * x3 + add_var * x1"
+WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -71,28 +74,29 @@ def _update(graph: Structure, number: int) -> _Update | None:
     node = graph.nodes[number]
     problem, scalars = node.problem, node.scalars
     if isinstance(problem, BatchNormProblem) and problem.direction == "update_statistics":
-        shapes = tuple(argument.shape for argument in problem.arguments())
-        dtype = problem.arguments()[0].dtype
-        step = PointwiseProblem(shapes, AVERAGES, parameters=problem.scalars(), dtype=dtype)
+        step = _moved(problem)
     elif isinstance(problem, UpdateProblem):
         step = problem.step
     else:
         return None
-    size = step.common_shape and _size(step.common_shape)
-    if not size or not 0 < size <= MOST_ELEMENTS or step.float32_arguments:
+    size = math.prod(step.common_shape)
+    if not 0 < size <= MOST_ELEMENTS or step.float32_arguments:
         return None
-    sizes = [_size(shape) for shape in step.inputs]
+    sizes = [math.prod(shape) for shape in step.inputs]
     if any(one not in (1, size) for one in sizes):
         return None
     vectors = replace(step, inputs=tuple((one,) for one in sizes))
     return _Update(number, vectors, node.reads, scalars, _due(graph, number))
 
 
-def _size(shape: Sequence[int]) -> int:
-    found = 1
-    for size in shape:
-        found *= size
-    return found
+def _moved(problem: BatchNormProblem) -> PointwiseProblem:
+    """Return what becomes of moving averages as assignments."""
+    arguments = problem.arguments()
+    places = {argument.name: f"x{i}" for i, argument in enumerate(arguments)}
+    values = (WORD.sub(lambda word: places.get(word[0], word[0]), value) for value in MOVED)
+    text = "; ".join(f"y{i} = {value}" for i, value in enumerate(values))
+    shapes = tuple(argument.shape for argument in arguments)
+    return PointwiseProblem(shapes, text, parameters=problem.scalars(), dtype=arguments[0].dtype)
 
 
 def _due(graph: Structure, number: int) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
-from clgraft.core.operators.batchnorm.problem import KEPT, BatchNormProblem
+from clgraft.core.operators.batchnorm.problem import KEPT, MOVED, BatchNormProblem
 from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
@@ -191,8 +191,6 @@ class _BatchNormBuilder:
         self.loop(shape, inputs, f"{flow}real dx = {dy} * (gamma / sqrt(var + eps));", "dx")
 
     def update_statistics(self) -> None:
-        text = """
-            real new_mean = keep * running_mean + add_mean * mean;
-            real new_var = keep * running_var + add_var * var;"""
+        text = " ".join(f"real new_{name} = {value};" for name, value in zip(("mean", "var"), MOVED))
         inputs = "mean var running_mean running_var"
         self.loop(self.per_channel, inputs, text, "new_mean new_var", whole=True)

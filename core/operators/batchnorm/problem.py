@@ -15,6 +15,8 @@ from clgraft.core.problem import SMALL, Argument, Gradient, Problem, sample_argu
 from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number, direction_word
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
+# what update_statistics makes of both averages, of its arguments and scalars
+MOVED = ("keep * running_mean + add_mean * mean", "keep * running_var + add_var * var")
 FOLLOWING = tuple(ACTIVATIONS)
 KEPT = "shift scale offset"  # per channel, from forward_training to backward_training
 

@@ -96,6 +96,13 @@ class PointwiseProblem(Problem):
     dtype: str = "float32"
     float32_arguments: tuple[str, ...] = ()
 
+    def computes(self, text: str) -> bool:
+        """Return whether the one output is that of a text, without reductions, blends and arguments of other types."""
+        if any(self.reductions) or self.alpha or self.beta or self.float32_arguments or self.assignments.outputs != 1:
+            return False
+        other = read_assignments(text, len(self.inputs), self.parameters)
+        return self.assignments.c_text((0,)) == other.c_text((0,))
+
     @classmethod
     def sum_of(cls, shape: Sequence[int], count: int, dtype: str) -> PointwiseProblem:
         """Return the sum of so many arrays of a shape, from left to right."""

@@ -103,6 +103,23 @@
         }                                                                                          \
     }
 
+// The lines of x that a step needs: where one is, how all of them are read, and the values of those that a step before
+// has read, while the next ones are on their way.
+#define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
+#define READ_SOURCES(READ)                                                            \
+    UNROLLED for (int n = 0; n < NEW; n++) {                                          \
+        global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels); \
+        READ(lines[n], line, columns, SPAN)                                           \
+    }
+#define TAKE_LINES                                                                    \
+    real values[NEW][SPAN][WIDE];                                                     \
+    UNROLLED for (int n = 0; n < NEW; n++) {                                          \
+        CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)                       \
+        UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]); \
+    }                                                                                 \
+    next = k + 1;                                                                     \
+    READ_STEP(READ_LINES)
+
 #if MAKES == 0
 ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WIDE], const real first[WIDE],
                            global stored *y, const long image, const int u0, const int v, const int steps,
@@ -117,22 +134,11 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
         UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[h][t][e] = first[e]; }
     }
     raw lines[NEW][SPAN][RAWS];
-#define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
-#define READ_LINES(READ)                                                              \
-    UNROLLED for (int n = 0; n < NEW; n++) {                                          \
-        global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels); \
-        READ(lines[n], line, columns, SPAN)                                           \
-    }
+#define READ_LINES(READ) READ_SOURCES(READ)
     int next = 0;
     READ_STEP(READ_LINES)
     _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
-        real values[NEW][SPAN][WIDE];
-        UNROLLED for (int n = 0; n < NEW; n++) {
-            CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)
-            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]);
-        }
-        next = k + 1;
-        READ_STEP(READ_LINES)
+        TAKE_LINES
         UNROLLED for (int n = 0; n < NEW; n++) {
             UNROLLED for (int h = 0; h < HELD; h++) {
                 if (h * NEW + n >= KH) continue;
@@ -208,15 +214,11 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
     UNROLLED for (int h = 0; h < HELD; h++) {
         UNROLLED for (int t = 0; t < STRIP; t++) { UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = NOTHING; }
     }
-#define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
 #define READ_LINES(READ)                                                                          \
     {                                                                                             \
         global const stored *grad_line = LINE_AT(grads, u0 + next * ROW_STEP, oh, ow * channels); \
         READ(ahead, grad_line, pixels, STRIP)                                                     \
-        UNROLLED for (int n = 0; n < NEW; n++) {                                                  \
-            global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels);         \
-            READ(lines[n], line, columns, SPAN)                                                   \
-        }                                                                                         \
+        READ_SOURCES(READ)                                                                        \
     }
     int next = 0;
     READ_STEP(READ_LINES)
@@ -230,13 +232,7 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
         UNROLLED for (int t = 0; t < STRIP; t++) {
             UNROLLED for (int i = 0; i < RAWS; i++) held[0][t][i] = ahead[t][i];
         }
-        real values[NEW][SPAN][WIDE];
-        UNROLLED for (int n = 0; n < NEW; n++) {
-            CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)
-            UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]);
-        }
-        next = k + 1;
-        READ_STEP(READ_LINES)
+        TAKE_LINES
         UNROLLED for (int h = 0; h < HELD; h++) {
             UNROLLED for (int t = 0; t < STRIP; t++) {
                 real gradient[WIDE];
