@@ -16,10 +16,10 @@ static realv expm1_within(realv z) {
     // the sum's last bits are n as a whole number
     const realv sum = fma(z, VALUES(1.44269504f), VALUES(12582912.0f)), n = sum - 12582912.0f;
     const realv rest = fma(n, VALUES(2.12194440e-4f), fma(n, VALUES(-0.693359375f), z));
-    realv p = fma(rest, VALUES(1.3950540525e-3f), VALUES(8.3689178666e-3f));
-    p = fma(rest, p, VALUES(4.1666205064e-2f));
-    p = fma(rest, p, VALUES(1.6666518603e-1f));
-    p = fma(rest, p, VALUES(5.0000000954e-1f));
+    realv p = fma(rest, VALUES(1.3865500016e-3f), VALUES(8.3655335748e-3f));
+    p = fma(rest, p, VALUES(4.1667170632e-2f));
+    p = fma(rest, p, VALUES(1.6666548581e-1f));
+    p = fma(rest, p, VALUES(0.5f));
     const realv q = fma(rest * rest, p, rest);
     const realv half_of = CAT(as_float, VL)((CAT(as_int, VL)(sum) + 126) << 23);  // 2^(n - 1): 2^128 is no float
     return 2.0f * fma(half_of, q, half_of - 0.5f);
