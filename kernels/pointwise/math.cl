@@ -10,40 +10,40 @@
 #define TANH(x) tanh_lanes(x)
 #define VALUES(x) ((realv)(x))
 
-// 2^n (q + 1) - 1, where n is x / ln(2) rounded and q is exp - 1 of the rest, by a polynomial of Moshier's (Cephes,
-// 1987).
-static realv expm1_lanes(realv x) {
-    realv z = select(x, VALUES(89.0f), x > 89.0f);
-    z = select(z, VALUES(-30.0f), z < -30.0f);
+// 2^n (q + 1) - 1, where n is x / ln(2) rounded and q is exp - 1 of the rest, whose series is fitted within ln(2) / 2.
+// -30 <= z <= 89, or NaN.
+static realv expm1_within(realv z) {
     // the sum's last bits are n as a whole number
     const realv sum = fma(z, VALUES(1.44269504f), VALUES(12582912.0f)), n = sum - 12582912.0f;
     const realv rest = fma(n, VALUES(2.12194440e-4f), fma(n, VALUES(-0.693359375f), z));
-    realv p = fma(rest, VALUES(1.9875691500e-4f), VALUES(1.3981999507e-3f));
-    p = fma(rest, p, VALUES(8.3334519073e-3f));
-    p = fma(rest, p, VALUES(4.1665795894e-2f));
-    p = fma(rest, p, VALUES(1.6666665459e-1f));
+    realv p = fma(rest, VALUES(1.3865500016e-3f), VALUES(8.3655335748e-3f));
+    p = fma(rest, p, VALUES(4.1667170632e-2f));
+    p = fma(rest, p, VALUES(1.6666548581e-1f));
     p = fma(rest, p, VALUES(0.5f));
     const realv q = fma(rest * rest, p, rest);
     const realv half_of = CAT(as_float, VL)((CAT(as_int, VL)(sum) + 126) << 23);  // 2^(n - 1): 2^128 is no float
     return 2.0f * fma(half_of, q, half_of - 0.5f);
 }
 
+#define AT_LEAST(z, least) select(z, VALUES(least), z < least)
+
+static realv expm1_lanes(realv x) {
+    const realv z = select(x, VALUES(89.0f), x > 89.0f);
+    return expm1_within(AT_LEAST(z, -30.0f));
+}
+
 // As exp(-2 x) - 1 keeps its digits next to 0, so does this quotient.
 static realv tanh_lanes(realv x) {
-    const realv q = expm1_lanes(-2.0f * fabs(x));
+    const realv z = -2.0f * fabs(x), q = expm1_within(AT_LEAST(z, -30.0f));
     return copysign(q / (q + 2.0f), x);
 }
 
-// 2 artanh(x / (2 + x)) as its series next to 0, where log(1 + x) loses digits.
+// 2 artanh(x / (2 + x)) next to 0, where log(1 + x) loses digits: a Chebyshev fit of its series for q up to 1/9.
 static realv log1p_lanes(realv x) {
     const realv s = x / (2.0f + x), q = s * s;
-    realv p = fma(q, VALUES(2.0f / 17.0f), VALUES(2.0f / 15.0f));
-    p = fma(q, p, VALUES(2.0f / 13.0f));
-    p = fma(q, p, VALUES(2.0f / 11.0f));
-    p = fma(q, p, VALUES(2.0f / 9.0f));
-    p = fma(q, p, VALUES(2.0f / 7.0f));
-    p = fma(q, p, VALUES(2.0f / 5.0f));
-    p = fma(q, p, VALUES(2.0f / 3.0f));
+    realv p = fma(q, VALUES(2.801198736e-01f), VALUES(2.800180514e-01f));
+    p = fma(q, p, VALUES(4.002152725e-01f));
+    p = fma(q, p, VALUES(6.666641629e-01f));
     p = fma(s * q, p, s + s);
     if (any_lane((x < -0.5f) | (x > 1.0f))) p = select(p, log(1.0f + x), (x < -0.5f) | (x > 1.0f));
     return p;

@@ -2,12 +2,25 @@
 //
 // x  (planes, pixels)    y  (planes)
 //
-// OPERATOR  as in pooling_operators.cl; backward has no norms of power 2 and 3
+// OPERATOR  as in pooling/operators.cl; backward has no norms of power 2 and 3
+// ARGMAX    forward also notes which pixel of a plane is the maximum, and backward reads that in place of x and y:
+//           argmax (planes), bytes
 // VL        lanes, for CPU devices
 // BACKWARD  which of their two kernels there is
 // GROUP     work-items of a group for GPUs, LANES of them for a plane; powers of two
 
 #include "pooling/operators.cl"
+
+#ifdef ARGMAX
+#define VALUES TENSOR_OF(const uchar, argmax)
+#define RESULTS TENSOR(y), TENSOR_OF(uchar, argmax), const int accumulate, const int accumulate_argmax
+#define PUT_RESULTS(number, value, place)                                                       \
+    if (y_base) STORE(OPEN(y), number, accumulate ? (value) + LOAD(OPEN(y), number) : (value)); \
+    if (argmax_base) OPEN(argmax)[number] = (uchar)(place) + (accumulate_argmax ? OPEN(argmax)[number] : 0);
+#else
+#define VALUES CONST_TENSOR(x), CONST_TENSOR(y)
+#define RESULTS TENSOR(y), const int accumulate
+#endif
 
 #ifdef VL
 #ifndef BACKWARD
@@ -29,7 +42,45 @@
 #define JOIN_LANES sum_of_lanes
 #endif
 
-#if !BACKWARD
+#if !BACKWARD && defined(ARGMAX)
+// A lane keeps the first pixel of those that are its largest number. Vectors beyond the last one are the last one.
+#define MEET(largest, taken, from)                                   \
+    {                                                                \
+        const long at = min((long)(from), pixels - VL);              \
+        const realv value = VLOAD(plane, at);                        \
+        taken = value > largest ? (realv)((real)at) + lanes : taken; \
+        largest = JOIN(largest, value);                              \
+    }
+#define PLACES(largest, taken) (largest == (realv)(result) ? taken : (realv)(NOWHERE))
+
+kernel void pool_whole_forward_argmax(CONST_TENSOR(x), RESULTS, WHOLE_SHAPE) {
+    real numbers[VL];
+    for (int i = 0; i < VL; i++) numbers[i] = i;
+    const realv lanes = GET(numbers, 0);
+    for (long number = FIRST; number < min((long)FIRST + item_planes, planes); number++) {
+        global const stored *plane = OPEN(x) + number * pixels;
+        real result = START, place = NOWHERE;
+        if (pixels < VL) {  // a plane of one pixel
+            const real value = LOAD(plane, 0);
+            result = JOIN(result, value);
+            if (value == result) place = 0;
+        } else {
+            // from less than the lowest number on, so that this one has a place, too
+            realv some = -INFINITY, others = -INFINITY, taken = NOWHERE, next_taken = NOWHERE;
+            for (long i = 0; i < pixels; i += 2 * VL) {
+                MEET(some, taken, i)
+                MEET(others, next_taken, i + VL)
+            }
+            const realv both = JOIN(some, others);
+            const real largest = JOIN_LANES(both);
+            result = JOIN(result, largest);
+            const realv first = PLACES(some, taken), second = PLACES(others, next_taken);
+            place = -largest_lane(-(second < first ? second : first));
+        }
+        PUT_RESULTS(number, result, place)
+    }
+}
+#elif !BACKWARD
 kernel void pool_whole_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, WHOLE_SHAPE) {
     global stored *ys = OPEN(y);
     real numbers[VL];
@@ -69,8 +120,7 @@ kernel void pool_whole_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate,
     }
 }
 #else
-kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
-                                WHOLE_SHAPE) {
+kernel void pool_whole_backward(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, WHOLE_SHAPE) {
     for (long number = FIRST; number < min((long)FIRST + item_planes, planes); number++) {
         global stored *dxs = OPEN(dx) + number * pixels;
         const real gradient = LOAD(OPEN(dy), number);
@@ -87,14 +137,22 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
                 for (; i < pixels; i++) STORE(dxs, i, share + LOAD(dxs, i));
         } else {
             for (; i + VL <= pixels; i += VL) VSTORE(dxs, i, (realv)(share));
+            if (i > 0 && i < pixels) {  // the last vector overlaps the one in front of it
+                VSTORE(dxs, pixels - VL, (realv)(share));
+                i = pixels;
+            }
             for (; i < pixels; i++) STORE(dxs, i, share);
         }
-#if OPERATOR == 0
+#ifdef ARGMAX
+        const long chosen = OPEN(argmax)[number];
+#elif OPERATOR == 0
         global const stored *plane = OPEN(x) + number * pixels;
         const real result = LOAD(OPEN(y), number);
         long chosen = 0;
         for (; chosen + VL <= pixels && !any_lane(VLOAD(plane, chosen) == (realv)(result)); chosen += VL);
         for (; chosen < pixels && LOAD(plane, chosen) != result; chosen++);
+#endif
+#if OPERATOR == 0
         if (chosen < pixels) STORE(dxs, chosen, accumulate ? gradient + LOAD(dxs, chosen) : gradient);
 #endif
     }
@@ -127,7 +185,7 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
     barrier(CLK_LOCAL_MEM_FENCE);
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_forward(
-    CONST_TENSOR(x), TENSOR(y), const int accumulate, const long planes, const long pixels, const long divisor) {
+    CONST_TENSOR(x), RESULTS, const long planes, const long pixels, const long divisor) {
     local real shared[GROUP];
     OPEN_PLANE
     global const stored *plane = OPEN(x) + at * pixels;
@@ -138,8 +196,21 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
     }
     local real *parts = shared + of_group;
     SHARE(parts, result, JOIN)
+#ifdef ARGMAX
+    local int shared_places[GROUP];
+    const real largest = parts[0];
+    int found = NOWHERE;
+    for (int i = lane; i < pixels; i += LANES)
+        if (LOAD(plane, i) == largest) found = min(found, i);
+    local int *places = shared_places + of_group;
+    SHARE(places, found, min)
+#endif
     if (lane > 0 || number >= planes) return;
     result = parts[0];
+#ifdef ARGMAX
+    PUT_RESULTS(number, result, places[0])
+    return;
+#endif
 #if OPERATOR == 1
     result /= (real)divisor;
 #endif
@@ -149,12 +220,14 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
 }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_backward(
-    CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const long planes,
-    const long pixels, const long divisor) {
+    VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const long planes, const long pixels,
+    const long divisor) {
     OPEN_PLANE
     global stored *dxs = OPEN(dx) + at * pixels;
     const real gradient = LOAD(OPEN(dy), at);
-#if OPERATOR == 0
+#ifdef ARGMAX
+    const int chosen = OPEN(argmax)[at];
+#elif OPERATOR == 0
     local int shared[GROUP];
     global const stored *plane = OPEN(x) + at * pixels;
     const real result = LOAD(OPEN(y), at);
@@ -164,6 +237,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
     local int *parts = shared + of_group;
     SHARE(parts, found, min)
     const int chosen = parts[0];
+#endif
+#if OPERATOR == 0
 #define SHARE_OF(i) ((i) == chosen ? gradient : 0)
 #elif OPERATOR == 1
     const real share = gradient / (real)divisor;

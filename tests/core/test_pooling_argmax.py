@@ -62,7 +62,21 @@ def test_matches_the_search(name: str, machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES[:2])
-@pytest.mark.parametrize("name", ["pair", "resnet-stem", "stride-3", "volume", "half", "double", "tiles"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pair",
+        "resnet-stem",
+        "stride-3",
+        "volume",
+        "half",
+        "double",
+        "tiles",
+        "whole-max",
+        "whole-planes",
+        "half-whole-max",
+    ],
+)
 def test_a_maximum_that_is_not_a_number_has_no_place(name: str, machine: str) -> None:
     problem = parse(f"{LINES[name]} keep_nan", "forward")
     with planning_for(machine) as context:
@@ -121,8 +135,9 @@ def test_either_result_may_be_skipped_or_added_to() -> None:
 def test_only_maxima_of_small_windows_have_one() -> None:
     with pytest.raises(ProblemError, match=r"\[pool\] got operator average, expected max, which has an argmax"):
         parse("pool average n1 c2 ih5 iw7 kh3 kw3", "backward_argmax")
-    assert parse("pool max n1 c2 ih5 iw7 kh3 kw3").keeps_argmax
-    for line in ("max n1 c2 ih5 iw7 kh5 kw7", "max n1 c2 ih30 iw30 kh16 kw16", "average n1 c2 ih5 iw7 kh3 kw3"):
+    for line in ("max n1 c2 ih5 iw7 kh3 kw3", "max n1 c2 ih5 iw7 kh5 kw7"):
+        assert parse(f"pool {line}").keeps_argmax
+    for line in ("max n1 c2 ih5 iw7 kh7 kw9 ph1 pw1", "max n1 c2 ih30 iw30 kh16 kw16", "average n1 c2 ih5 iw7 kh3 kw3"):
         assert not parse(f"pool {line}").keeps_argmax
 
 

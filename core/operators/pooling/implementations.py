@@ -19,5 +19,5 @@ from clgraft.core.planning.implementation import register, register_channels_las
 register(PoolProblem, (whole, side_by_side, planes, windows_gpu, elements))
 register(PoolProblem, (mask,), direction="mask")
 for _direction in ("forward_argmax", "backward_argmax"):
-    register(PoolProblem, (side_by_side, planes, windows_gpu, elements), direction=_direction)
+    register(PoolProblem, (whole, side_by_side, planes, windows_gpu, elements), direction=_direction)
 register_channels_last(PoolProblem, (channels_whole, channels_cpu, pixels_gpu, channels_last, transposes))

@@ -185,12 +185,14 @@ class PoolProblem(Problem):
     def keeps_argmax(self) -> bool:
         """Whether a gradient is faster from an argmax that forward keeps than from x and y.
 
-        Windows that hold all of the input have few results, and are faster as whole planes. In channels last those of
-        CPU devices are no faster; graphs on other devices ask in channels first.
+        Windows that hold all of the input have few results, and are faster as whole planes: these count places where
+        the windows are the input. In channels last those of CPU devices are no faster; graphs on other devices ask in
+        channels first.
         """
-        holds_all = all(k - p >= i for k, p, i in zip(self.kernel, self.pad_begin, self.in_size))
+        holds_more = all(k - p >= i for k, p, i in zip(self.kernel, self.pad_begin, self.in_size))
+        holds_more = holds_more and (self.kernel != self.in_size or any(self.pad_begin))
         counted = math.prod(self.kernel) <= MOST_PLACES and self.ndim < 3 and self.layout == FIRST
-        return self.operator == "max" and counted and not holds_all
+        return self.operator == "max" and counted and not holds_more
 
     def arguments(self) -> tuple[Argument, ...]:
         x = laid_out(self.layout, self.batch, self.channels, self.in_size)

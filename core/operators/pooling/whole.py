@@ -9,7 +9,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.pooling.arguments import ends, operator_macros
-from clgraft.core.operators.pooling.elements import bind
+from clgraft.core.operators.pooling.elements import bind, outputs
 from clgraft.core.operators.pooling.problem import NORMS, PoolProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
@@ -45,32 +45,36 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     """Plan one launch over the planes."""
     pixels, divisor = pixels_and_divisor(problem)
     planes = problem.batch * problem.channels
-    output = problem.arguments()[-1].name
     arguments: list[Any] = [*bind(problem)]
     macros = operator_macros(problem)
-    if problem.direction == "backward" and problem.operator in NORMS:
+    direction, _, argmax = problem.direction.partition("_")
+    if direction == "backward" and problem.operator in NORMS:
         raise Declined("has no gradients of norms")
+    if argmax and (problem.kernel != problem.in_size or any(problem.pad_begin)):
+        raise Declined("counts the places of windows that are the input")
+    macros.update({"ARGMAX": 1} if argmax else {})
     if not planner.device.is_cpu:
         lanes = min(GROUP, 1 << (ceil_div(pixels, LANE_PIXELS) - 1).bit_length())
         groups = ceil_div(planes, GROUP // lanes)
         if planner.device.max_work_group_size < GROUP or max(pixels, groups * GROUP) > LARGEST:
             raise Declined(f"needs work-groups of {GROUP}, and counts planes and pixels in 32 bits")
         total = planes * pixels
-        if problem.direction == "backward" and problem.operator != "max" and 0 < total <= LARGEST - 4 * GROUP:
+        if direction == "backward" and problem.operator != "max" and 0 < total <= LARGEST - 4 * GROUP:
             kernel = planner.kernel("pooling/whole.cl", "pool_whole_spread", {**macros, "GROUP": GROUP}, problem.dtype)
             arguments += [Constant(np.uint32(planes)), Constant(np.uint32(pixels)), Constant(np.int64(divisor))]
             arguments.append(divisor_argument(pixels))
             groups = ceil_div(total, 4 * GROUP)
-            return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), (output,)),))
-        name = f"pool_whole_group_{problem.direction}"
+            return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), outputs(problem)),))
+        name = f"pool_whole_group_{direction}"
         kernel = planner.kernel("pooling/whole.cl", name, {**macros, "GROUP": GROUP, "LANES": lanes}, problem.dtype)
         arguments += [Constant(np.int64(size)) for size in (planes, pixels, divisor)]
-        return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), (output,)),))
+        return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), outputs(problem)),))
     widest = planner.device.vector_width // (2 if problem.dtype == "float64" else 1)
     lanes = max(2, min(widest, 1 << (pixels.bit_length() - 1)))
-    macros.update(VL=lanes, BACKWARD=int(problem.direction == "backward"))
-    kernel = planner.kernel("pooling/whole.cl", f"pool_whole_{problem.direction}", macros, problem.dtype)
+    macros.update(VL=lanes, BACKWARD=int(direction == "backward"))
+    name = "pool_whole_forward_argmax" if argmax and direction == "forward" else f"pool_whole_{direction}"
+    kernel = planner.kernel("pooling/whole.cl", name, macros, problem.dtype)
     share = planes // (planner.device.compute_units * ITEMS_PER_UNIT)
     item_planes = max(1, share, min(planes, ITEM_ELEMENTS // pixels))
     arguments += [Constant(np.int64(v)) for v in (planes, item_planes, pixels, divisor)]
-    return Launches((Launch(kernel, (ceil_div(planes, item_planes),), (1,), tuple(arguments), (output,)),))
+    return Launches((Launch(kernel, (ceil_div(planes, item_planes),), (1,), tuple(arguments), outputs(problem)),))

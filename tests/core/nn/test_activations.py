@@ -499,3 +499,20 @@ def test_exponentials_are_good_to_five_ulp_near_zero_and_at_the_ends():
         assert np.array_equal(found[~finite], rounded[~finite], equal_nan=True)
         assert (np.abs(found[finite] - expected[finite]) <= 5 * np.spacing(np.abs(rounded[finite]))).all()
     assert np.signbit(y0[1])
+
+
+def test_logarithms_are_good_to_five_ulp_from_minus_one_on():
+    random = np.random.default_rng(0)
+    x = (random.uniform(1, 2, 1 << 16) * 2.0 ** random.uniform(-30, 20, 1 << 16)).astype(np.float32)
+    x[::2] = random.uniform(-1, 1, 1 << 15)
+    x[1::8] *= -(2.0**-21)
+    x[:10] = 0, -0.0, np.inf, -np.inf, np.nan, -1, -2, 1, -0.5, 3e38
+    y0 = np.full(x.size, np.nan, np.float32)
+    core.context().plan(core.parse(f"pointwise x0[{x.size}] : y0 = log1p(x0)")).run(x0=x, y0=y0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = np.log1p(x.astype(np.float64))
+    rounded = expected.astype(np.float32)
+    finite = np.isfinite(rounded)
+    assert np.array_equal(y0[~finite], rounded[~finite], equal_nan=True)
+    assert (np.abs(y0[finite] - expected[finite]) <= 5 * np.spacing(np.abs(rounded[finite]))).all()
+    assert np.signbit(y0[1])
