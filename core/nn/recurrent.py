@@ -14,7 +14,7 @@ from clgraft.core.nn import dropout, elementwise, products, recurrent_cells, sha
 from clgraft.core.nn.activations import activated
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.expressions import evaluated, with_own_gradient
-from clgraft.core.nn.recurrent_cells import SIGMOID, TANH, Cell, find_cell
+from clgraft.core.nn.recurrent_cells import PEEPHOLES, SIGMOID, TANH, Cell, find_cell
 from clgraft.core.operators.dense import DenseProblem
 
 
@@ -109,8 +109,8 @@ def unstacked(
     holes: list[Sequence[Tensor]] = [()] * ways
     if p is not None:
         parts = [dict(zip(peepholes, _apart(build, one, 3, (size,)))) for one in _apart(build, p, ways, p.shape[1:])]
-        holes = [[named[gate] for gate in "ifo"] for named in parts]
-    return [Weights(ws[i], rs[i], *biases[2 * i : 2 * i + 2], p=holes[i]) for i in range(ways)]
+        holes = [[named[gate] for gate in PEEPHOLES] for named in parts]
+    return [Weights(ws[i], rs[i], biases[2 * i], biases[2 * i + 1], holes[i]) for i in range(ways)]
 
 
 # one direction

@@ -13,6 +13,8 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.nn.element_functions import Function, find
 from clgraft.core.nn.formulas import number, renamed
 
+PEEPHOLES = "ifo"  # gates of an LSTM that may have them, in the order in which a step reads them
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -72,7 +74,7 @@ def lstm(f: Function, g: Function, h: Function, *, peepholes: bool = False) -> C
     if gradient:
         given = "dx0 = di; dx1 = df; dx2 = dg; dx3 = da; dx4 = di; dx5 = df; dx6 = dg; dx7 = da; dx8 = dc * f;"
         gradient = f"{values}{gradient}{given}"
-    return Cell("ifgo", f"{values}y1 = c; y0 = o * t;", gradient, remembers=True, peepholes="ifo" if peepholes else "")
+    return Cell("ifgo", f"{values}y1 = c; y0 = o * t;", gradient, remembers=True, peepholes=PEEPHOLES if peepholes else "")
 
 
 def lstm_step(f: Function, g: Function, h: Function) -> tuple[str, str]:
