@@ -74,7 +74,9 @@ def lstm(f: Function, g: Function, h: Function, *, peepholes: bool = False) -> C
     if gradient:
         given = "dx0 = di; dx1 = df; dx2 = dg; dx3 = da; dx4 = di; dx5 = df; dx6 = dg; dx7 = da; dx8 = dc * f;"
         gradient = f"{values}{gradient}{given}"
-    return Cell("ifgo", f"{values}y1 = c; y0 = o * t;", gradient, remembers=True, peepholes=PEEPHOLES if peepholes else "")
+    return Cell(
+        "ifgo", f"{values}y1 = c; y0 = o * t;", gradient, remembers=True, peepholes=PEEPHOLES if peepholes else ""
+    )
 
 
 def lstm_step(f: Function, g: Function, h: Function) -> tuple[str, str]:
