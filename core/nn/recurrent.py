@@ -154,16 +154,13 @@ def one_way(
     h = build.filled((batch, size), 0.0, x.dtype) if h is None else h
     if cell.remembers and c is None:
         c = build.filled((batch, size), 0.0, x.dtype)
-    state, first = _StateProducts(build, cell, weights, order), build.here
+    first, shares = build.here, _Shares(build, cell, weights, order, fed, steps)
     begin = (h, c) if cell.remembers and c is not None else (h,)
-    gates = _gates(build, fed, cell.gates, order)
-    timed = [_apart(build, gate, steps, (batch, size)) for gate in gates]
     done: list[_Step] = []
     for at in reversed(range(steps)) if backward else range(steps):
-        own = [parts[at] for parts in timed]
         h, c = _kept(build, h, kept[at]), None if c is None else _kept(build, c, kept[at])
         before = [h] if cell.reads_state else [c] if cell.remembers and c is not None else []
-        read = (*own, *state.held(h, own), *before, *weights.p)
+        read = (*shares.of_step(at, h), *before, *weights.p)
         known = {f"x{i}": value for i, value in enumerate(read)}
         made = evaluated(build, cell.step, known, dict.fromkeys(("y0", "y1")[: 1 + cell.remembers]))
         done.append(_Step(at, known, made, h, kept[at]))
@@ -181,27 +178,32 @@ def one_way(
     return states, last[0], last[1] if cell.remembers else None
 
 
-class _StateProducts:
-    """Computes the gates' shares of a state; where a GRU resets the state, those of its new gate come second."""
+class _Shares:
+    """What the input and the state add to gates, or their sums; where a GRU resets the state, its new gate is last."""
 
-    def __init__(self, build: Build, cell: Cell, weights: Weights, order: str) -> None:
+    def __init__(self, build: Build, cell: Cell, weights: Weights, order: str, fed: Tensor, steps: int) -> None:
         self.build, self.cell, self.order = build, cell, order
+        size, batch = weights.r.shape[1], fed.shape[0] // steps
         self.parts = [(weights.r, weights.rb)]
         if cell.passed:
-            self.order, size = order[:-1], weights.r.shape[1]
+            self.order = order[:-1]
             sizes = [size * len(self.order), size]
             biases = [None, None] if weights.rb is None else shapes.split(build, weights.rb, 0, sizes)
             self.parts = list(zip(shapes.split(build, weights.r, 0, sizes), biases))
+        own = [fed] if cell.summed else _gates(build, fed, cell.gates, order)
+        self.timed = [_apart(build, one, steps, (batch, one.shape[1])) for one in own]
 
-    def held(self, h: Tensor, own: Sequence[Tensor]) -> list[Tensor]:
-        """Return the shares of a state in the cell's order, next to those of the input."""
-        build, cell = self.build, self.cell
-        all_but_new = _gates(build, products.dense(build, h, *self.parts[0]), cell.gates[: len(self.order)], self.order)
-        if not cell.passed:
-            return all_but_new
-        known = {"x0": own[0], "x1": all_but_new[0], "x2": h}
-        (passed,) = evaluated(build, cell.passed, known, {"y0": None})
-        return [*all_but_new, products.dense(build, passed, *self.parts[1])]
+    def of_step(self, at: int, h: Tensor) -> list[Tensor]:
+        """Return what a step reads of them, in the cell's order, for a state."""
+        build, cell, own = self.build, self.cell, [parts[at] for parts in self.timed]
+        held = products.dense(build, h, *self.parts[0])
+        if cell.summed:
+            return _gates(build, build.pointwise("y0 = x0 + x1;", [*own, held])[0], cell.gates, self.order)
+        by_gate = _gates(build, held, cell.gates[: len(self.order)], self.order)
+        if cell.passed:
+            (passed,) = evaluated(build, cell.passed, {"x0": own[0], "x1": by_gate[0], "x2": h}, {"y0": None})
+            by_gate.append(products.dense(build, passed, *self.parts[1]))
+        return [*own, *by_gate]
 
 
 def _with_more(build: Build, fed: Tensor, more: Tensor) -> Tensor:
@@ -242,7 +244,10 @@ def _gradients(
         found = [
             build.reshape(one, (batch, size)) for one in evaluated(build, cell.gradient, known, dict.fromkeys(names))
         ]
-        own, held = (_joined_gates(build, found[i : i + gates], cell.gates, order) for i in (0, gates))
+        own, *rest = (
+            _joined_gates(build, found[i : i + gates], cell.gates, order) for i in ((0,) if cell.summed else (0, gates))
+        )
+        held = rest[0] if rest else own
         shares[step.at] = own, held
         back = DenseProblem("backward_data", batch, size, gates * size, dtype=r.dtype)
         (dh,) = build.add(back, held, r)
@@ -252,7 +257,8 @@ def _gradients(
             dc = _kept(build, found[-1], step.factor)
         dh = _kept(build, dh, step.factor)
     rows = len(done) * batch
-    dfed, dheld = (_stacked(build, [share[i] for share in shares], (rows, gates * size)) for i in (0, 1))
+    dheld = _stacked(build, [held for _, held in shares], (rows, gates * size))
+    dfed = dheld if cell.summed else _stacked(build, [own for own, _ in shares], (rows, gates * size))
     before = _stacked(build, [step.before for step in sorted(done, key=lambda step: step.at)], (rows, size))
     (dr,) = build.add(DenseProblem("backward_weight", rows, size, gates * size, dtype=r.dtype), before, dheld)
     biases: tuple[Tensor, ...] = ()

@@ -27,6 +27,8 @@ class Cell:
     step : str
         Assigns the state y0, and y1, what an LSTM remembers, from the gates' share of the input x0, x1, ..., that of
         the state before, which follows, what was remembered, or a GRU's state before, and peepholes.
+    summed : bool
+        Whether x0, x1, ... are the sums of both shares, and the state's do not follow.
     gradient : str
         Assigns dx0, ... from these, the gradients dy0 and dy1, and y0; empty if it has to be derived.
     reads_state : bool
@@ -43,6 +45,7 @@ class Cell:
     gates: str
     step: str
     gradient: str
+    summed: bool = False
     reads_state: bool = False
     remembers: bool = False
     passed: str = ""
@@ -57,8 +60,8 @@ def limited(function: Function, limit: float) -> Function:
 
 def vanilla(f: Function) -> Cell:
     """Return the cell of one gate: ``f(w x + r h)``."""
-    slope, shares = _slope(f, "x0 + x1", "y0"), "x0 + x1"
-    return Cell("h", f"y0 = {_value(f, shares)};", slope and f"real da = dy0 * {slope}; dx0 = da; dx1 = da;")
+    slope = _slope(f, "x0", "y0")
+    return Cell("h", f"y0 = {_value(f, 'x0')};", slope and f"dx0 = dy0 * {slope};", summed=True)
 
 
 def lstm(f: Function, g: Function, h: Function, *, peepholes: bool = False) -> Cell:
@@ -66,17 +69,15 @@ def lstm(f: Function, g: Function, h: Function, *, peepholes: bool = False) -> C
 
     Its gates are i, f, g (new) and o, and peepholes, if it has them, those to i, f and o.
     """
-    functions, sums = (f, g, h), ["x0 + x4", "x1 + x5", "x2 + x6", "x3 + x7"]
+    functions, sums = (f, g, h), ["x0", "x1", "x2", "x3"]
     if peepholes:
-        sums = [f"{sums[0]} + x9 * x8", f"{sums[1]} + x10 * x8", sums[2], f"{sums[3]} + x11 * c"]
-    values = _lstm_values(functions, sums, "x8")
-    gradient = "" if peepholes else _lstm_gradients(functions, sums, "x8", memory="dy1", state="dy0")
+        sums = ["x0 + x5 * x4", "x1 + x6 * x4", "x2", "x3 + x7 * c"]
+    values = _lstm_values(functions, sums, "x4")
+    gradient = "" if peepholes else _lstm_gradients(functions, sums, "x4", memory="dy1", state="dy0")
     if gradient:
-        given = "dx0 = di; dx1 = df; dx2 = dg; dx3 = da; dx4 = di; dx5 = df; dx6 = dg; dx7 = da; dx8 = dc * f;"
-        gradient = f"{values}{gradient}{given}"
-    return Cell(
-        "ifgo", f"{values}y1 = c; y0 = o * t;", gradient, remembers=True, peepholes=PEEPHOLES if peepholes else ""
-    )
+        gradient = f"{values}{gradient}dx0 = di; dx1 = df; dx2 = dg; dx3 = da; dx4 = dc * f;"
+    holes = PEEPHOLES if peepholes else ""
+    return Cell("ifgo", f"{values}y1 = c; y0 = o * t;", gradient, summed=True, remembers=True, peepholes=holes)
 
 
 def lstm_step(f: Function, g: Function, h: Function) -> tuple[str, str]:
