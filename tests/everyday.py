@@ -285,6 +285,7 @@ ONCE = (
     rule("test_report.py"),
     rule("plugins/test_report.py"),
     rule("test_notebooks.py"),
+    rule("core/test_kernel_warnings.py"),
     rule("caffe_layers/test_parameter_docs.py"),
     rule("caffe_layers/test_prototxt.py"),
     rule("caffe_layers/test_run.py", "test_a_*"),

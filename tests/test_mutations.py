@@ -23,6 +23,10 @@ CONV_CPU = EVERY_RUN % "conv-plain-3x3-bias-%s"
 CONV_GPU = "core/test_every_run.py::test_kernels_for_gpus[conv-plain-3x3-bias-%s]"
 DENSE = EVERY_RUN % "dense-%s"
 DIRECT = EVERY_RUN % "conv-3x3-stride-2-%s"
+MICRO = "conv/gemm_gpu/micro/%s_halves.cl"  # of one kind of matrix units
+UNITS = "core/test_conv_gpu_halves.py::test_units_are_checked[%s]"
+LAST_COLUMNS = "conv forward bf16 n3 ic136 ih4 iw5 oc72 kh1 kw1 layout=nhwc"
+HALVES = "core/test_conv_gpu_halves.py::test_matches_float64[%s-%s]"
 
 QUICK: dict[str, str] = {}  # variables of the environment of tests on kernels with a fault
 
@@ -364,6 +368,120 @@ FAULTS = {
         "to / (2 * map.step) + 1;",
         "to / (2 * map.step);",
         EVERY_RUN % "interpolation-up-and-down-backward",
+    ),
+    "matrix engines of sub-groups of 16, a column's lanes exchanged": (
+        MICRO % "dpas",
+        "WIDE_COLUMNS8(b, n, k + lane)",
+        "WIDE_COLUMNS8(b, n, k + (lane ^ 1))",
+        UNITS % "dpas16",
+    ),
+    "matrix engines of sub-groups, rows' lanes exchanged": (
+        MICRO % "dpas",
+        "(ushort16)(DEEP_ROW8(a, m + lane, k), DEEP_ROW8(a, m + lane, k + 8))",
+        "(ushort16)(DEEP_ROW8(a, m + (lane ^ 1), k), DEEP_ROW8(a, m + (lane ^ 1), k + 8))",
+        UNITS % "dpas16",
+    ),
+    "matrix engines of sub-groups, sums of another lane stored": (
+        MICRO % "dpas",
+        "#define BLOCK_ROW(lane) (lane)",
+        "#define BLOCK_ROW(lane) ((lane) ^ 1)",
+        UNITS % "dpas8",
+    ),
+    "matrix engines of sub-groups of 8, a pair of the depth turned": (
+        MICRO % "dpas",
+        "(even.s0, odd.s0, even.s1, odd.s1,",
+        "(odd.s0, even.s0, even.s1, odd.s1,",
+        UNITS % "dpas8",
+    ),
+    "matrix engines of sub-groups of 8, pairs of another lane": (
+        MICRO % "dpas",
+        "(b + B_AT(n + (i), at))",
+        "(b + B_AT(n + (i), k + 2 * (lane ^ 1)))",
+        HALVES % (LAST_COLUMNS, "dpas8"),
+    ),
+    "WMMA, both lanes of a row with different rows": (
+        MICRO % "wmma",
+        "const int row = m + lane % 16;",
+        "const int row = m + (lane ^ lane / 16) % 16;",
+        UNITS % "wmma",
+    ),
+    "WMMA, columns in the order of the units": (
+        MICRO % "wmma",
+        "((i) % 2 * 8 + (i) / 2)",
+        "(i)",
+        UNITS % "wmma",
+    ),
+    "WMMA, halves of a wave exchanged in the store": (
+        MICRO % "wmma",
+        "((lane) / 16 * 8 + (e))",
+        "((1 - (lane) / 16) * 8 + (e))",
+        UNITS % "wmma",
+    ),
+    "MFMA, groups of lanes exchanged in one operand": (
+        MICRO % "mfma",
+        "DEEP_COLUMN8(b, n + lane % UNITS, k + lane / UNITS * 8)",
+        "DEEP_COLUMN8(b, n + lane % UNITS, k + (lane / UNITS ^ 1) * 8)",
+        UNITS % "mfma",
+    ),
+    "MFMA, lanes of neighbouring rows exchanged": (
+        MICRO % "mfma",
+        "DEEP_ROW8(a, m + lane % UNITS,",
+        "DEEP_ROW8(a, m + (lane ^ 1) % UNITS,",
+        UNITS % "mfma",
+    ),
+    "MFMA, parts of both operands that do not belong together": (
+        MICRO % "mfma",
+        "ADD_PART((columns).hi, (rows).hi)",
+        "ADD_PART((columns).hi, (rows).lo)",
+        UNITS % "mfma",
+    ),
+    "MFMA, bfloat16's parts on the first generation": (
+        MICRO % "mfma",
+        "ADD_PART((columns).s45, (rows).s45)",
+        "ADD_PART((columns).s45, (rows).s67)",
+        UNITS % "mfma",
+    ),
+    "MFMA, sums of another group of lanes stored": (
+        MICRO % "mfma",
+        "#define BLOCK_COLUMN(e, lane) UNITS_ROW(e, lane)",
+        "#define BLOCK_COLUMN(e, lane) UNITS_ROW(e, (lane) ^ UNITS)",
+        UNITS % "mfma",
+    ),
+    "MFMA of 16 rows, sums of neighbours of a column exchanged": (
+        MICRO % "mfma",
+        "#define SET_VECTOR(s, v) SET4(s, v)",
+        "#define SET_VECTOR(s, v) SET4(s, (v).yxwz)",
+        HALVES % (LAST_COLUMNS, "mfma"),
+    ),
+    "pairs of products, of two columns": (
+        MICRO % "dot2",
+        "(ushort16)(DEEP_COLUMN8(b, n, k), DEEP_COLUMN8(b, n + 1, k))",
+        "(ushort16)(DEEP_COLUMN8(b, n + 1, k), DEEP_COLUMN8(b, n, k))",
+        UNITS % "dot2",
+    ),
+    "pairs of products that do not belong together": (
+        MICRO % "dot2",
+        "ADD_PAIR(sum, (a).s23, (b).s23)",
+        "ADD_PAIR(sum, (a).s23, (b).s32)",
+        UNITS % "dot2",
+    ),
+    "pairs of products, rows of another work-item": (
+        MICRO % "dot2",
+        "(WARP % WARPS_M + (i) * WARPS_M)",
+        "((WARP + (i)) % WARPS_M + (i) / WARPS_M * WARPS_M)",
+        UNITS % "dot2",
+    ),
+    "sums of a wave's blocks in another order": (
+        "conv/gemm_gpu/micro/waves_multiply.cl",
+        "sums + (i * BLOCKS_N + j) * BLOCK_SUMS",
+        "sums + (j * BLOCKS_M + i) * BLOCK_SUMS",
+        UNITS % "wmma",
+    ),
+    "a wave's second four sums exchanged with the first": (
+        "conv/gemm_gpu/micro/waves.cl",
+        "#define SUMS8(s) (float8)(SUMS4(s), SUMS4((s) + 4))",
+        "#define SUMS8(s) (float8)(SUMS4((s) + 4), SUMS4(s))",
+        UNITS % "dpas16",
     ),
 }
 FRAMEWORKS = {

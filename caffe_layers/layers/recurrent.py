@@ -21,17 +21,18 @@ class _Recurrent(BuiltLayer):
     Attributes
     ----------
     cell : str
-        Of `recurrent.CELLS`.
-    gates, states : int
-        Rows of weights for each element, and arrays that steps hand on.
+        Of `recurrent_cells.CELLS`.
+    order : str
+        The gates of its weights, by their letters.
+    states : int
+        Arrays that steps hand on.
     """
 
     may_be_in_place: ClassVar[bool] = False
     bottoms: ClassVar[tuple] = (2, 5)
     tops: ClassVar[tuple] = (1, 3)
     cell: ClassVar[str]
-    gates: ClassVar[int] = 1
-    order: ClassVar[str] = recurrent.GATES
+    order: ClassVar[str]
     states: ClassVar[int] = 1
 
     def configure(self, shapes: list) -> None:
@@ -44,7 +45,7 @@ class _Recurrent(BuiltLayer):
         )
         self.expect(self.top_count == 1 + exposed, f"{self.top_count} top blobs", 1 + exposed)
         self.expect(len(shapes[0]) >= 2, f"shape {shapes[0]}", "at least 2 axes")
-        rows, filler = self.gates * self.size, given.weight_filler
+        rows, filler = len(self.order) * self.size, given.weight_filler
         blobs: list = [((rows, math.prod(shapes[0][2:])), filler), ((rows,), given.bias_filler)]
         if self.static:
             blobs.append(((rows, math.prod(shapes[2][1:])), filler))
@@ -70,7 +71,7 @@ class _Recurrent(BuiltLayer):
         x, goes_on, *more = bottoms
         static = more.pop(0) if self.static else None
         own, rest = blobs[: 3 + self.static], blobs[3 + self.static :]
-        given = {"static": static, "gates": self.order}
+        given = {"static": static, "order": self.order}
         y, *last = recurrent.continued(build, self.cell, x, own, goes_on, more, **given)
         shape = (1, x.shape[1], self.size)  # of the last states, which have no gradient in Caffe
         tops = [build.without_gradient(moves.copied(build, one, shape)) for one in last[: self.top_count - 1]]
@@ -89,7 +90,6 @@ class OclLSTM(_Recurrent):
 
     word: ClassVar[str] = "lstm"
     cell: ClassVar[str] = "lstm"
-    gates: ClassVar[int] = 4
     states: ClassVar[int] = 2
     order: ClassVar[str] = "ifog"
 
@@ -99,6 +99,7 @@ class OclRNN(_Recurrent):
 
     word: ClassVar[str] = "rnn"
     cell: ClassVar[str] = "tanh"
+    order: ClassVar[str] = "h"
 
     def more_blobs(self) -> list:
         given = self.parameters.recurrent_param

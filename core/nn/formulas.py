@@ -5,6 +5,7 @@ A formula is an expression. Declarations that it needs stand in front of it: ``r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from clgraft.core.operators.pointwise.expression import IDENTIFIER
@@ -40,3 +41,13 @@ def assigned(target: str, text: str) -> str:
     """Return the statements that assign a formula's value."""
     before, value = split(text)
     return f"{before}{target} = {value};"
+
+
+def number(value: float) -> str:
+    """Return a number as text of a formula."""
+    value = float(value)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    return repr(value) if not math.copysign(1, value) < 0 else f"({value!r})"

@@ -1,84 +1,21 @@
-"""Recurrent layers: vanilla cells, LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014).
+"""Recurrent layers of the cells in `recurrent_cells`, in one direction or in both.
 
-One product computes the gates' share of all inputs, and one in each step that of the state before.
+One product computes the gates' share of all inputs, and one in each step that of the state before. In which order
+parameters hold the gates is an argument: MXNet and PyTorch, ONNX, and Caffe differ.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from clgraft.core.errors import ProblemError
-from clgraft.core.nn import dropout, elementwise, products, shapes
+from clgraft.core.nn import dropout, elementwise, products, recurrent_cells, shapes
 from clgraft.core.nn.activations import activated
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.element_functions import SIGMOID
 from clgraft.core.nn.expressions import evaluated, with_own_gradient
-from clgraft.core.nn.formulas import renamed
+from clgraft.core.nn.recurrent_cells import PEEPHOLES, SIGMOID, TANH, Cell, find_cell
 from clgraft.core.operators.dense import DenseProblem
-
-GATES = "ifgo"  # of an LSTM: input, forget, new, output
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What a step computes.
-
-    Attributes
-    ----------
-    gates : int
-        The weights have so many times as many rows as the state has elements.
-    step : str
-        Assigns the state y0, and y1, what an LSTM remembers, from the gates' share of the input x0, x1, ..., that of
-        the state before, which follows, and what was remembered, or a GRU's state before, last.
-    gradient : str
-        Assigns dx0, ... from these, the gradients dy0 and dy1, and y0.
-    reads_state : bool
-        Whether the step reads the state before itself.
-    remembers : bool
-        Whether there is a y1.
-    """
-
-    gates: int
-    step: str
-    gradient: str
-    reads_state: bool = False
-    remembers: bool = False
-
-
-def _sigmoid(value: str) -> str:
-    return renamed(SIGMOID, {"x": f"({value})"})
-
-
-LSTM_GATES = (
-    f"real i = {_sigmoid('x0 + x4')}; real f = {_sigmoid('x1 + x5')}; real g = tanh(x2 + x6); "
-    f"real o = {_sigmoid('x3 + x7')}; real c = f * x8 + i * g; "
-)
-GRU_GATES = f"real r = {_sigmoid('x0 + x3')}; real z = {_sigmoid('x1 + x4')}; real n = tanh(x2 + r * x5); "
-CELLS: Mapping[str, Cell] = {
-    "relu": Cell(1, "y0 = fmax(x0 + x1, 0);", "dx0 = y0 > 0 ? dy0 : 0; dx1 = y0 > 0 ? dy0 : 0;"),
-    "tanh": Cell(1, "y0 = tanh(x0 + x1);", "dx0 = dy0 * (1 - y0 * y0); dx1 = dy0 * (1 - y0 * y0);"),
-    # input, forget, new and output gate
-    "lstm": Cell(
-        4,
-        f"{LSTM_GATES}y1 = c; y0 = o * tanh(c);",
-        f"{LSTM_GATES}real t = tanh(c); real dc = dy1 + dy0 * o * (1 - t * t); real di = dc * g * i * (1 - i); "
-        "real df = dc * x8 * f * (1 - f); real dg = dc * i * (1 - g * g); real da = dy0 * t * o * (1 - o); "
-        "dx0 = di; dx1 = df; dx2 = dg; dx3 = da; dx4 = di; dx5 = df; dx6 = dg; dx7 = da; dx8 = dc * f;",
-        remembers=True,
-    ),
-    # reset, update and new gate; the reset gate multiplies the state's share with its bias
-    "gru": Cell(
-        3,
-        f"{GRU_GATES}y0 = (1 - z) * n + z * x6;",
-        f"{GRU_GATES}real dn = dy0 * (1 - z) * (1 - n * n); real dz = dy0 * (x6 - n) * z * (1 - z); "
-        "real dr = dn * x5 * r * (1 - r); "
-        "dx0 = dr; dx1 = dz; dx2 = dn; dx3 = dr; dx4 = dz; dx5 = dn * r; dx6 = dy0 * z;",
-        reads_state=True,
-    ),
-}
 
 
 class Weights(NamedTuple):
@@ -88,14 +25,17 @@ class Weights(NamedTuple):
     ----------
     w, r : Tensor
         (gates times size, inputs) and (gates times size, size).
-    wb, rb : Tensor
-        Biases (gates times size).
+    wb, rb : Tensor or None
+        Biases (gates times size), if there are any.
+    p : sequence of Tensor
+        (size,) for each of the cell's peepholes.
     """
 
     w: Tensor
     r: Tensor
-    wb: Tensor
-    rb: Tensor
+    wb: Tensor | None = None
+    rb: Tensor | None = None
+    p: Sequence[Tensor] = ()
 
 
 class States(NamedTuple):
@@ -104,7 +44,8 @@ class States(NamedTuple):
     Attributes
     ----------
     y : Tensor
-        The last layer's states of all steps (steps, batch, ways times size).
+        The last layer's states of all steps: of `layers` (steps, batch, ways times size), of `layer` (steps, ways,
+        batch, size).
     h : Tensor
         The last state of each layer and way (layers times ways, batch, size).
     c : Tensor or None
@@ -116,22 +57,12 @@ class States(NamedTuple):
     c: Tensor | None
 
 
-def find_cell(name: str) -> Cell:
-    """Return a cell by its name.
-
-    Raises
-    ------
-    ProblemError
-        If there is none.
-    """
-    if name not in CELLS:
-        raise ProblemError(f"[recurrent] got cell {name!r}, expected one of {tuple(CELLS)}")
-    return CELLS[name]
+# parameters
 
 
 def extents(cell: str, inputs: int, size: int, layers: int, ways: int) -> tuple[tuple[int, int], ...]:
     """Return the shapes of all weights, in the order of `unpacked`: w and r of each layer and way."""
-    rows = find_cell(cell).gates * size
+    rows = len(find_cell(cell).gates) * size
     found = []
     for layer in range(layers):
         found += [(rows, inputs if not layer else ways * size), (rows, size)] * ways
@@ -140,7 +71,7 @@ def extents(cell: str, inputs: int, size: int, layers: int, ways: int) -> tuple[
 
 def parameter_count(cell: str, inputs: int, size: int, layers: int, ways: int) -> int:
     """Return how many parameters there are."""
-    biases = 2 * layers * ways * find_cell(cell).gates * size
+    biases = 2 * layers * ways * len(find_cell(cell).gates) * size
     return sum(map(math.prod, extents(cell, inputs, size, layers, ways))) + biases
 
 
@@ -148,7 +79,7 @@ def unpacked(
     build: Build, parameters: Tensor, cell: str, inputs: int, size: int, layers: int, ways: int
 ) -> list[Weights]:
     """Return the parameters that one vector holds: all weights by layer, way, w and r, then all biases likewise."""
-    found, rows = extents(cell, inputs, size, layers, ways), find_cell(cell).gates * size
+    found, rows = extents(cell, inputs, size, layers, ways), len(find_cell(cell).gates) * size
     sizes = [*map(math.prod, found), *[rows] * len(found)]
     parts = shapes.split(build, parameters, 0, sizes)
     weights = [build.reshape(part, shape) for part, shape in zip(parts, found)]
@@ -156,14 +87,44 @@ def unpacked(
     return [Weights(*weights[i : i + 2], *biases[i : i + 2]) for i in range(0, len(found), 2)]
 
 
+def unstacked(
+    build: Build, w: Tensor, r: Tensor, b: Tensor | None = None, p: Tensor | None = None, peepholes: str = ""
+) -> list[Weights]:
+    """Return the parameters that arrays hold for all ways, which are the first axis.
+
+    Parameters
+    ----------
+    b : Tensor, optional
+        (ways, twice gates times size): biases of the input's share, then of the state's.
+    p : Tensor, optional
+        (ways, peepholes times size)
+    peepholes : str
+        The order in which p holds those of an LSTM, by their gates' letters.
+    """
+    ways, rows, size = r.shape
+    ws, rs = (_apart(build, one, ways, one.shape[1:]) for one in (w, r))
+    biases: list[Tensor | None] = [None] * (2 * ways)
+    if b is not None:
+        biases = [*_apart(build, b, 2 * ways, (rows,))]
+    holes: list[Sequence[Tensor]] = [()] * ways
+    if p is not None:
+        parts = [dict(zip(peepholes, _apart(build, one, 3, (size,)))) for one in _apart(build, p, ways, p.shape[1:])]
+        holes = [[named[gate] for gate in PEEPHOLES] for named in parts]
+    return [Weights(ws[i], rs[i], biases[2 * i], biases[2 * i + 1], holes[i]) for i in range(ways)]
+
+
+# one direction
+
+
 def one_way(
     build: Build,
-    cell: str,
+    cell: Cell,
     x: Tensor,
     weights: Weights,
-    h: Tensor,
+    h: Tensor | None = None,
     c: Tensor | None = None,
     *,
+    order: str = "",
     backward: bool = False,
     keep: Tensor | None = None,
     fed: Tensor | None = None,
@@ -174,8 +135,10 @@ def one_way(
     ----------
     x : Tensor
         (steps, batch, inputs).
-    h, c : Tensor
-        (batch, size), before the first step.
+    h, c : Tensor, optional
+        (batch, size), before the first step; zeros by default.
+    order : str
+        In which parameters hold the gates, by their letters; by default the cell's own order.
     backward : bool
         Whether the last step comes first.
     keep : Tensor, optional
@@ -183,34 +146,64 @@ def one_way(
     fed : Tensor, optional
         (batch, gates times size): what all steps add to the gates.
     """
-    found, (steps, batch, inputs), size = find_cell(cell), x.shape, weights.r.shape[1]
+    (steps, batch, inputs), size = x.shape, weights.r.shape[1]
+    order = order or cell.gates
     share, more = products.dense(build, build.reshape(x, (steps * batch, inputs)), weights.w, weights.wb), fed
     fed = share if more is None else _with_more(build, share, more)
-    kept = [] if keep is None else [build.reshape(one, (batch, 1)) for one in shapes.split(build, keep, 0, [1] * steps)]
-    first, begin = build.here, (h, c)
-    gates = _gates(build, fed, found.gates, size)
-    timed = [shapes.split(build, build.reshape(gate, (steps, batch * size)), 0, [1] * steps) for gate in gates]
+    kept = [None] * steps if keep is None else _apart(build, keep, steps, (batch, 1))
+    h = build.filled((batch, size), 0.0, x.dtype) if h is None else h
+    if cell.remembers and c is None:
+        c = build.filled((batch, size), 0.0, x.dtype)
+    first, shares = build.here, _Shares(build, cell, weights, order, fed, steps)
+    begin = (h, c) if cell.remembers and c is not None else (h,)
     done: list[_Step] = []
     for at in reversed(range(steps)) if backward else range(steps):
-        own = [build.reshape(parts[at], (batch, size)) for parts in timed]
-        factor = kept[at] if kept else None
-        h, c = _kept(build, h, factor), None if c is None else _kept(build, c, factor)
-        held = _gates(build, products.dense(build, h, weights.r, weights.rb), found.gates, size)
-        before = [h] if found.reads_state else [c] if found.remembers and c is not None else []
-        known = {f"x{i}": value for i, value in enumerate((*own, *held, *before))}
-        made = evaluated(build, found.step, known, dict.fromkeys(("y0", "y1")[: 1 + found.remembers]))
-        done.append(_Step(at, known, made, h, factor))
-        h, c = made[0], made[1] if found.remembers else c
+        h, c = _kept(build, h, kept[at]), None if c is None else _kept(build, c, kept[at])
+        before = [h] if cell.reads_state else [c] if cell.remembers and c is not None else []
+        read = (*shares.of_step(at, h), *before, *weights.p)
+        known = {f"x{i}": value for i, value in enumerate(read)}
+        made = evaluated(build, cell.step, known, dict.fromkeys(("y0", "y1")[: 1 + cell.remembers]))
+        done.append(_Step(at, known, made, h, kept[at]))
+        h, c = made[0], made[1] if cell.remembers else c
     last = done[-1].made
-    inputs_of = (fed, weights.r, weights.rb, begin[0], *((begin[1],) if found.remembers and begin[1] else ()))
-    build.state_gradient(
-        first,
-        inputs_of,
-        (*(step.made[0] for step in done), *last[1:]),
-        lambda build, dys, wanted: _gradients(build, found, weights.r, done, dys),
-    )
+    if cell.gradient:
+        biases = () if weights.rb is None else (weights.rb,)
+        build.state_gradient(
+            first,
+            (fed, weights.r, *biases, *begin),
+            (*(step.made[0] for step in done), *last[1:]),
+            lambda build, dys, wanted: _gradients(build, cell, weights, order, done, dys),
+        )
     states = [step.made[0] for step in sorted(done, key=lambda step: step.at)]
-    return states, last[0], last[1] if found.remembers else None
+    return states, last[0], last[1] if cell.remembers else None
+
+
+class _Shares:
+    """What the input and the state add to gates, or their sums; where a GRU resets the state, its new gate is last."""
+
+    def __init__(self, build: Build, cell: Cell, weights: Weights, order: str, fed: Tensor, steps: int) -> None:
+        self.build, self.cell, self.order = build, cell, order
+        size, batch = weights.r.shape[1], fed.shape[0] // steps
+        self.parts = [(weights.r, weights.rb)]
+        if cell.passed:
+            self.order = order[:-1]
+            sizes = [size * len(self.order), size]
+            biases = [None, None] if weights.rb is None else shapes.split(build, weights.rb, 0, sizes)
+            self.parts = list(zip(shapes.split(build, weights.r, 0, sizes), biases))
+        own = [fed] if cell.summed else _gates(build, fed, cell.gates, order)
+        self.timed = [_apart(build, one, steps, (batch, one.shape[1])) for one in own]
+
+    def of_step(self, at: int, h: Tensor) -> list[Tensor]:
+        """Return what a step reads of them, in the cell's order, for a state."""
+        build, cell, own = self.build, self.cell, [parts[at] for parts in self.timed]
+        held = products.dense(build, h, *self.parts[0])
+        if cell.summed:
+            return _gates(build, build.pointwise("y0 = x0 + x1;", [*own, held])[0], cell.gates, self.order)
+        by_gate = _gates(build, held, cell.gates[: len(self.order)], self.order)
+        if cell.passed:
+            (passed,) = evaluated(build, cell.passed, {"x0": own[0], "x1": by_gate[0], "x2": h}, {"y0": None})
+            by_gate.append(products.dense(build, passed, *self.parts[1]))
+        return [*own, *by_gate]
 
 
 def _with_more(build: Build, fed: Tensor, more: Tensor) -> Tensor:
@@ -235,11 +228,11 @@ class _Step(NamedTuple):
 
 
 def _gradients(
-    build: Build, cell: Cell, r: Tensor, done: Sequence[_Step], dys: Sequence[Tensor | None]
+    build: Build, cell: Cell, weights: Weights, order: str, done: Sequence[_Step], dys: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:
     """Return the gradients of what all inputs add to gates, of r, its bias, and the states before the first step."""
-    size, gates = r.shape[1], cell.gates
-    batch = done[0].before.shape[0]
+    r, gates = weights.r, len(order)
+    size, batch = r.shape[1], done[0].before.shape[0]
     dh, dc = None, dys[len(done)] if cell.remembers else None
     shares: list[tuple[Tensor, Tensor]] = [(r, r)] * len(done)  # of the input and of the state before, by time
     for step, given in zip(reversed(done), reversed(dys[: len(done)])):
@@ -251,7 +244,10 @@ def _gradients(
         found = [
             build.reshape(one, (batch, size)) for one in evaluated(build, cell.gradient, known, dict.fromkeys(names))
         ]
-        own, held = (_joined_gates(build, found[i : i + gates]) for i in (0, gates))
+        own, *rest = (
+            _joined_gates(build, found[i : i + gates], cell.gates, order) for i in ((0,) if cell.summed else (0, gates))
+        )
+        held = rest[0] if rest else own
         shares[step.at] = own, held
         back = DenseProblem("backward_data", batch, size, gates * size, dtype=r.dtype)
         (dh,) = build.add(back, held, r)
@@ -261,12 +257,15 @@ def _gradients(
             dc = _kept(build, found[-1], step.factor)
         dh = _kept(build, dh, step.factor)
     rows = len(done) * batch
-    dfed, dheld = (_stacked(build, [share[i] for share in shares], (rows, gates * size)) for i in (0, 1))
+    dheld = _stacked(build, [held for _, held in shares], (rows, gates * size))
+    dfed = dheld if cell.summed else _stacked(build, [own for own, _ in shares], (rows, gates * size))
     before = _stacked(build, [step.before for step in sorted(done, key=lambda step: step.at)], (rows, size))
     (dr,) = build.add(DenseProblem("backward_weight", rows, size, gates * size, dtype=r.dtype), before, dheld)
-    (drb,) = build.add(DenseProblem("backward_bias", rows, size, gates * size, dtype=r.dtype), dheld)
+    biases: tuple[Tensor, ...] = ()
+    if weights.rb is not None:
+        biases = build.add(DenseProblem("backward_bias", rows, size, gates * size, dtype=r.dtype), dheld)
     assert dh is not None
-    return dfed, dr, drb, dh, *((dc,) if cell.remembers and dc is not None else ())
+    return dfed, dr, *biases, dh, *((dc,) if cell.remembers and dc is not None else ())
 
 
 def _sum(build: Build, values: Sequence[Tensor], like: Tensor) -> Tensor:
@@ -278,8 +277,10 @@ def _sum(build: Build, values: Sequence[Tensor], like: Tensor) -> Tensor:
     return build.pointwise("y0 = x0 + x1;", [build.reshape(value, like.shape) for value in values])[0]
 
 
-def _joined_gates(build: Build, values: Sequence[Tensor]) -> Tensor:
-    return shapes.joined(build, values, 1) if len(values) > 1 else values[0]
+def _joined_gates(build: Build, values: Sequence[Tensor], gates: str, order: str) -> Tensor:
+    """Return the values of gates next to each other in another order."""
+    named = dict(zip(gates, values))
+    return shapes.joined(build, [named[gate] for gate in order], 1) if len(values) > 1 else values[0]
 
 
 def _stacked(build: Build, values: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
@@ -287,9 +288,52 @@ def _stacked(build: Build, values: Sequence[Tensor], shape: tuple[int, ...]) -> 
     return build.reshape(_together(build, values, (len(values), *values[0].shape)), shape)
 
 
-def _gates(build: Build, sums: Tensor, gates: int, size: int) -> tuple[Tensor, ...]:
-    """Return the columns of each gate."""
-    return shapes.split(build, sums, 1, [size] * gates) if gates > 1 else (sums,)
+def _gates(build: Build, sums: Tensor, gates: str, order: str) -> list[Tensor]:
+    """Return the columns of each gate, which stand in another order."""
+    if len(order) == 1:
+        return [sums]
+    named = dict(zip(order, shapes.split(build, sums, 1, [sums.shape[1] // len(order)] * len(order))))
+    return [named[gate] for gate in gates]
+
+
+# whole layers
+
+
+def layer(
+    build: Build,
+    cells: Sequence[Cell],
+    x: Tensor,
+    weights: Sequence[Weights],
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    *,
+    order: str = "",
+    backward: bool = False,
+) -> States:
+    """Return what one layer computes, y as (steps, ways, batch, size).
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        Of each way.
+    x : Tensor
+        (steps, batch, inputs).
+    weights : sequence of Weights
+        Of each way.
+    h, c : Tensor, optional
+        The first states (ways, batch, size); zeros by default.
+    order : str
+        As of `one_way`.
+    backward : bool
+        Whether the first way begins with the last step; the second one does.
+    """
+    (steps, batch, _), size = x.shape, weights[0].r.shape[1]
+    first = _first_states(build, h, c, len(cells), (batch, size))
+    found = _ways(build, cells, x, weights, first, order, backward)
+    shape = (steps, 1, batch, size)
+    parts = [build.reshape(_together(build, states, (steps, batch, size)), shape) for states, _, _ in found]
+    y = parts[0] if len(parts) == 1 else shapes.joined(build, parts, 1)
+    return States(y, *_last_states(build, [ends for _, *ends in found]))
 
 
 def layers(
@@ -297,51 +341,74 @@ def layers(
     cell: str,
     x: Tensor,
     weights: Sequence[Weights],
-    h: Tensor,
+    h: Tensor | None = None,
     c: Tensor | None = None,
     *,
     ways: int = 1,
     rate: float = 0.0,
     keys: Sequence[Tensor] = (),
 ) -> States:
-    """Return what layers on top of each other compute, in one direction or in both.
+    """Return what layers on top of each other compute, in one direction or in both, y as (steps, batch, ways size).
 
     Parameters
     ----------
+    cell : str
+        Of `recurrent_cells.CELLS`.
     x : Tensor
         (steps, batch, inputs).
     weights : sequence of Weights
         Of each layer and way.
-    h, c : Tensor
-        The first states (layers times ways, batch, size).
+    h, c : Tensor, optional
+        The first states (layers times ways, batch, size); zeros by default.
     ways : int
         1, or 2: backward as well.
     rate : float
         Of the dropout of what enters all layers but the first when training; each has one of the keys.
     """
-    steps, batch, _ = x.shape
-    count, size = len(weights), weights[0].r.shape[1]
-    first = [_apart(build, one, count, (batch, size)) if one is not None else [None] * count for one in (h, c)]
-    last: list[tuple[Tensor, Tensor | None]] = []
-    for layer in range(count // ways):
-        if layer and rate and build.training:
-            x = dropout.dropout(build, x, keys[layer - 1], rate)
-        parts = []
-        for way in range(ways):
-            i = layer * ways + way
-            begin = first[0][i]
-            assert begin is not None
-            states, *ends = one_way(build, cell, x, weights[i], begin, first[1][i], backward=way == 1)
-            parts.append(_together(build, states, (steps, batch, size)))
-            last.append((ends[0], ends[1]))
+    (steps, batch, _), size = x.shape, weights[0].r.shape[1]
+    first = _first_states(build, h, c, len(weights), (batch, size))
+    last: list[Sequence[Tensor | None]] = []
+    for number in range(len(weights) // ways):
+        if number and rate and build.training:
+            x = dropout.dropout(build, x, keys[number - 1], rate)
+        own = slice(number * ways, (number + 1) * ways)
+        found = _ways(build, [find_cell(cell)] * ways, x, weights[own], first[own])
+        parts = [_together(build, states, (steps, batch, size)) for states, _, _ in found]
+        last += [ends for _, *ends in found]
         x = parts[0] if ways == 1 else shapes.joined(build, parts, 2)
-    shape = (count, batch, size)
-    remembered = [end for _, end in last if end is not None]
-    return States(
-        x,
-        _together(build, [state for state, _ in last], shape),
-        _together(build, remembered, shape) if remembered else None,
-    )
+    return States(x, *_last_states(build, last))
+
+
+def _ways(
+    build: Build,
+    cells: Sequence[Cell],
+    x: Tensor,
+    weights: Sequence[Weights],
+    first: Sequence[tuple[Tensor | None, Tensor | None]],
+    order: str = "",
+    backward: bool = False,
+) -> list[tuple[list[Tensor], Tensor, Tensor | None]]:
+    """Return what `one_way` does of each way."""
+    return [
+        one_way(build, cell, x, weights[way], *first[way], order=order, backward=backward or way == 1)
+        for way, cell in enumerate(cells)
+    ]
+
+
+def _first_states(
+    build: Build, h: Tensor | None, c: Tensor | None, count: int, shape: tuple[int, ...]
+) -> list[tuple[Tensor | None, Tensor | None]]:
+    """Return the states before the first step of each layer and way, as far as they are given."""
+    none: list[Tensor | None] = [None] * count
+    hs, cs = (none if one is None else [*_apart(build, one, count, shape)] for one in (h, c))
+    return list(zip(hs, cs))
+
+
+def _last_states(build: Build, last: Sequence[Sequence[Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+    """Return the last states of all layers and ways, and what LSTMs remember."""
+    hs, cs = ([one for one in column if one is not None] for column in zip(*last))
+    shape = (len(hs), *hs[0].shape)
+    return _together(build, hs, shape), _together(build, cs, shape) if cs else None
 
 
 def continued(
@@ -353,12 +420,14 @@ def continued(
     first: Sequence[Tensor] = (),
     *,
     static: Tensor | None = None,
-    gates: str = GATES,
+    order: str = "",
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the states of all steps (steps, batch, size), the last one, and what an LSTM remembers in the end.
 
     Parameters
     ----------
+    cell : str
+        Of `recurrent_cells.CELLS`.
     x : Tensor
         (steps, batch, ...).
     parameters : sequence of Tensor
@@ -369,31 +438,19 @@ def continued(
         The first states, zeros by default.
     static : Tensor, optional
         (batch, ...): what all steps read.
-    gates : str
-        The order of an LSTM's gates in the parameters, by their first letters.
+    order : str
+        As of `one_way`.
     """
-    (steps, batch), rest = x.shape[:2], list(parameters)
-    w, b, fed = _in_order(build, rest.pop(0), gates), _in_order(build, rest.pop(0), gates), None
+    (steps, batch), (w, b, *rest), fed = x.shape[:2], parameters, None
     if static is not None:
-        flat = build.reshape(static, (batch, static.size // max(1, batch)))
-        fed = products.dense(build, flat, _in_order(build, rest.pop(0), gates))
-    size = rest[0].shape[1]
-    weights = Weights(w, _in_order(build, rest.pop(0), gates), b, build.filled(b.shape, 0.0))
-    begin = [build.reshape(one, (batch, size)) for one in first]
-    begin = begin or [build.filled((batch, size), 0.0)] * (1 + find_cell(cell).remembers)
-    h, *c = begin
+        fed = products.dense(build, build.reshape(static, (batch, static.size // max(1, batch))), rest.pop(0))
+    r = rest[0]
+    begin = [build.reshape(one, (batch, r.shape[1])) for one in first]
     x = build.reshape(x, (steps, batch, w.shape[1]))
-    states, last, remembered = one_way(build, cell, x, weights, h, c[0] if c else None, keep=keep, fed=fed)
+    states, last, remembered = one_way(
+        build, find_cell(cell), x, Weights(w, r, b), *begin, order=order, keep=keep, fed=fed
+    )
     return _together(build, states, (len(states), *last.shape)), last, remembered
-
-
-def _in_order(build: Build, parameter: Tensor, gates: str) -> Tensor:
-    """Return a parameter of an LSTM whose gates have another order along the first axis."""
-    if gates == GATES:
-        return parameter
-    parts = shapes.split(build, parameter, 0, [parameter.shape[0] // len(gates)] * len(gates))
-    named = dict(zip(gates, parts))
-    return shapes.joined(build, [named[gate] for gate in GATES], 0)
 
 
 def read_out(build: Build, states: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -402,38 +459,32 @@ def read_out(build: Build, states: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return build.reshape(activated(build, products.dense(build, rows, w, b), "tanh"), states.shape)
 
 
-def lstm_unit(build: Build, c: Tensor, gates: Tensor, keep: Tensor, order: str = GATES) -> tuple[Tensor, ...]:
-    """Return what `lstm_step` does of the sums of all gates (1, batch, gates times size), in an order of theirs."""
-    named = dict(zip(order, shapes.split(build, gates, 2, [c.shape[2]] * len(order))))
-    kept = build.reshape(keep, (*c.shape[:2], 1))
-    return lstm_step(build, [named[gate] for gate in GATES], c, kept)
-
-
-def lstm_step(build: Build, gates: Sequence[Tensor], c: Tensor, keep: Tensor) -> tuple[Tensor, ...]:
+def lstm_unit(build: Build, c: Tensor, gates: Tensor, keep: Tensor, order: str = "") -> tuple[Tensor, ...]:
     """Return what an LSTM remembers after a step, and its state.
 
     Parameters
     ----------
-    gates : sequence of Tensor
-        Of the input, forget, new and output gate, before their functions are taken.
     c : Tensor
-        What it remembered before.
+        What it remembered before (1, batch, size).
+    gates : Tensor
+        The sums of all gates (1, batch, gates times size).
     keep : Tensor
-        Factors of that, which broadcast and have no gradient.
+        Factors of c (1, batch), which have no gradient.
+    order : str
+        In which the gates stand, by their letters; by default i, f, g and o.
     """
-    values = (
-        f"real i = {_sigmoid('x0')}; real f = {_sigmoid('x1')}; real g = tanh(x2); real o = {_sigmoid('x3')}; "
-        "real c = x5 * f * x4 + i * g; real t = tanh(c); "
-    )
-    gradient = (
-        f"{values}real dc = dy0 + dy1 * o * (1 - t * t); dx0 = dc * g * i * (1 - i); dx1 = dc * x5 * x4 * f * (1 - f); "
-        "dx2 = dc * i * (1 - g * g); dx3 = dy1 * t * o * (1 - o); dx4 = dc * x5 * f;"
-    )
-    return with_own_gradient(build, f"{values}y0 = c; y1 = o * t;", gradient, [*gates, c, keep], 2, {})
+    (_, batch, size), own = c.shape, find_cell("lstm").gates
+    sums = _gates(build, build.reshape(gates, (batch, len(own) * size)), own, order or own)
+    values = [*(build.reshape(one, c.shape) for one in sums), c, build.reshape(keep, (1, batch, 1))]
+    step, gradient = recurrent_cells.lstm_step(SIGMOID, TANH, TANH)
+    return with_own_gradient(build, step, gradient, values, 2, {})
 
 
-def _apart(build: Build, values: Tensor, count: int, shape: tuple[int, ...]) -> list[Tensor | None]:
-    return [build.reshape(part, shape) for part in shapes.split(build, values, 0, [1] * count)]
+def _apart(build: Build, values: Tensor, count: int, shape: Sequence[int]) -> list[Tensor]:
+    """Return so many values of a shape that one holds one after the other."""
+    flat = build.reshape(values, (count, math.prod(shape)))
+    parts = [flat] if count == 1 else shapes.split(build, flat, 0, [1] * count)
+    return [build.reshape(part, tuple(shape)) for part in parts]
 
 
 def _together(build: Build, values: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:

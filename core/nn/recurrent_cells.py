@@ -1,230 +1,179 @@
-"""Recurrent layers whose cells have activations of a model's choice: vanilla cells, GRU and LSTM with peepholes.
+"""Cells of recurrent layers: vanilla cells, LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014).
 
-An activation is a function from a formula to a formula. One product computes the gates' share of all inputs, and one in
-each step that of the state before.
+A cell is the text of one step. Its activations are functions of `element_functions`; where each of them states its
+slope, the cell states its gradient, and otherwise a graph derives it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from clgraft.core.nn import products, shapes
-from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.formulas import assigned
+from clgraft.core.errors import ProblemError
+from clgraft.core.nn.element_functions import Function, find
+from clgraft.core.nn.formulas import number, renamed
 
-Activation = Callable[[str], str]
-
-# what the input and the state before add to a gate, and the bias of each
-SHARES = "x0 + x1 + x2 + x3"
-# a GRU (Cho et al. 2014): the state that the reset gate x0 lets through
-GRU_HELD = "x0 * x1"
-# the same shares, where the reset gate x4 multiplies that of the state with its bias
-GRU_SHARES_RESET_AFTER = "x0 + x2 + x4 * (x1 + x3)"
-# the state, of the update gate, the new state and the state before
-GRU_STATE = "(1 - x0) * x1 + x0 * x2"
+PEEPHOLES = "ifo"  # gates of an LSTM that may have them, in the order in which a step reads them
 
 
-def within(text: str, limit: float) -> str:
-    """Return a value between -limit and limit."""
-    return f"clamp({text}, ({-limit!r}), {limit!r})"
-
-
-def lstm_memory(gate: Activation, new: Activation) -> str:
-    """Return what an LSTM (Hochreiter and Schmidhuber 1997) remembers.
-
-    It reads the shares of input gate, forget gate and new memory, the memory before, and what that adds to the forget
-    gate and to the input gate by peepholes.
-    """
-    return f"({gate('x1 + x4 * x3')}) * x3 + ({gate('x0 + x5 * x3')}) * ({new('x2')})"
-
-
-def lstm_state(gate: Activation, out: Activation) -> str:
-    """Return an LSTM's state, of the share of the output gate, the memory, and its peephole to that gate."""
-    return f"({gate('x0 + x2 * x1')}) * ({out('x1')})"
-
-
-class Parameters(NamedTuple):
-    """The parameters of all ways, and their first states.
+@dataclass(frozen=True)
+class Cell:
+    """What a step computes.
 
     Attributes
     ----------
-    w, r : Tensor
-        (ways, gates times size, inputs) and (ways, gates times size, size). The gates are those of `KINDS`.
-    b : Tensor or None
-        (ways, twice gates times size): biases of the input's share, then of the state's.
-    h, c : Tensor or None
-        (ways, batch, size); zeros if None.
-    p : Tensor or None
-        (ways, 3 times size): peepholes to the input, output and forget gate.
+    gates : str
+        A letter for each gate. The weights have so many times as many rows as the state has elements.
+    step : str
+        Assigns the state y0, and y1, what an LSTM remembers, from the gates' share of the input x0, x1, ..., that of
+        the state before, which follows, what was remembered, or a GRU's state before, and peepholes.
+    summed : bool
+        Whether x0, x1, ... are the sums of both shares, and the state's do not follow.
+    gradient : str
+        Assigns dx0, ... from these, the gradients dy0 and dy1, and y0; empty if it has to be derived.
+    reads_state : bool
+        Whether the step reads the state before itself.
+    remembers : bool
+        Whether there is a y1.
+    passed : str
+        Assigns what the last gate's weights multiply in place of the state before, y0, from the reset gate's shares x0
+        and x1 and that state, x2; empty if all gates multiply the state.
+    peepholes : str
+        The gates that also read what is remembered, times a weight for each element.
     """
 
-    w: Tensor
-    r: Tensor
-    b: Tensor | None = None
-    h: Tensor | None = None
-    c: Tensor | None = None
-    p: Tensor | None = None
+    gates: str
+    step: str
+    gradient: str
+    summed: bool = False
+    reads_state: bool = False
+    remembers: bool = False
+    passed: str = ""
+    peepholes: str = ""
 
 
-class _Way(NamedTuple):
-    """What the cell of one direction is made of: its activations, both biases, the weights of the state, peepholes."""
-
-    functions: Sequence[Activation]
-    biases: tuple[Tensor, Tensor]
-    r: Tensor
-    p: Tensor | None
-    size: int
+def limited(function: Function, limit: float) -> Function:
+    """Return a function of a value that is first brought between -limit and limit."""
+    bounded = f"clamp(x, {number(-limit)}, {number(limit)})"
+    return replace(function, value=renamed(function.value, {"x": bounded}), slope="")
 
 
-# the input's share, the state and the memory -> the next state and memory
-_Step = Callable[[Tensor, Tensor, Tensor], "tuple[Tensor, Tensor]"]
+def vanilla(f: Function) -> Cell:
+    """Return the cell of one gate: ``f(w x + r h)``."""
+    slope = _slope(f, "x0", "y0")
+    return Cell("h", f"y0 = {_value(f, 'x0')};", slope and f"dx0 = dy0 * {slope};", summed=True)
 
 
-def layer(
-    build: Build,
-    kind: str,
-    x: Tensor,
-    parameters: Parameters,
-    functions: Sequence[Sequence[Activation]],
-    *,
-    backward: bool = False,
-    reset_after: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the states of all steps (steps, ways, batch, size), the last ones (ways, batch, size), and LSTMs' memory.
+def lstm(f: Function, g: Function, h: Function, *, peepholes: bool = False) -> Cell:
+    """Return an LSTM: f is the function of the input, forget and output gate, g of the new one, h of what it remembers.
+
+    Its gates are i, f, g (new) and o, and peepholes, if it has them, those to i, f and o.
+    """
+    functions, sums = (f, g, h), ["x0", "x1", "x2", "x3"]
+    if peepholes:
+        sums = ["x0 + x5 * x4", "x1 + x6 * x4", "x2", "x3 + x7 * c"]
+    values = _lstm_values(functions, sums, "x4")
+    gradient = "" if peepholes else _lstm_gradients(functions, sums, "x4", memory="dy1", state="dy0")
+    if gradient:
+        gradient = f"{values}{gradient}dx0 = di; dx1 = df; dx2 = dg; dx3 = da; dx4 = dc * f;"
+    holes = PEEPHOLES if peepholes else ""
+    return Cell("ifgo", f"{values}y1 = c; y0 = o * t;", gradient, summed=True, remembers=True, peepholes=holes)
+
+
+def lstm_step(f: Function, g: Function, h: Function) -> tuple[str, str]:
+    """Return the text of an LSTM's step, and that of its gradient.
+
+    The step assigns what is remembered, y0, and the state, y1, from the sums of the gates i, f, g and o, what was
+    remembered, x4, and a factor of that, x5, which gets no gradient.
+    """
+    functions, sums, memory = (f, g, h), ["x0", "x1", "x2", "x3"], "(x5 * x4)"
+    values = _lstm_values(functions, sums, memory)
+    gradient = _lstm_gradients(functions, sums, memory, memory="dy0", state="dy1")
+    given = "dx0 = di; dx1 = df; dx2 = dg; dx3 = da; dx4 = dc * x5 * f;"
+    return f"{values}y0 = c; y1 = o * t;", f"{values}{gradient}{given}"
+
+
+def gru(f: Function, g: Function, *, reset_after: bool = True) -> Cell:
+    """Return a GRU: f is the function of the reset and update gate, g of the new one; its gates are r, z and n.
 
     Parameters
     ----------
-    kind : str
-        Of `KINDS`.
-    x : Tensor
-        (steps, batch, inputs).
-    parameters : Parameters
-    functions : sequence of sequence of callable
-        For each way the activations of its cells.
-    backward : bool
-        Whether the first way begins with the last step; the second one does.
     reset_after : bool
-        Whether the reset gate of a GRU multiplies what the weights make of the state, and not the state.
+        Whether the reset gate multiplies what the weights make of the state, with the bias, and not the state.
     """
-    ways, size = parameters.w.shape[0], parameters.r.shape[-1]
-    found = []
-    for way in range(ways):
-        parts = (None if one is None else _part(build, one, way) for one in parameters)
-        own = Parameters(*parts)  # type: ignore[arg-type]
-        found.append(_one_way(build, kind, x, own, functions[way], backward or way == 1, reset_after))
-    steps, batch, _ = x.shape
-    y = _joined(build, [build.reshape(states, (steps, 1, batch, size)) for states, _, _ in found], 1)
-    h, *c = (
-        _joined(build, [build.reshape(one[i], (1, batch, size)) for one in found], 0)
-        for i in ((1, 2) if kind == "lstm" else (1,))
+    update, state = f"real z = {_value(f, 'x1 + x4')}; ", "y0 = (1 - z) * n + z * x6;"
+    if not reset_after:
+        passed = f"real r = {_value(f, 'x0 + x1')}; y0 = r * x2;"
+        return Cell("rzn", f"{update}real n = {_value(g, 'x2 + x5')}; {state}", "", reads_state=True, passed=passed)
+    new = "x2 + r * x5"
+    values = f"real r = {_value(f, 'x0 + x3')}; {update}real n = {_value(g, new)}; "
+    slopes = [_slope(f, "x0 + x3", "r"), _slope(f, "x1 + x4", "z"), _slope(g, new, "n")]
+    gradient = (
+        f"{values}real dn = dy0 * (1 - z) * {slopes[2]}; real dz = dy0 * (x6 - n) * {slopes[1]}; "
+        f"real dr = dn * x5 * {slopes[0]}; "
+        "dx0 = dr; dx1 = dz; dx2 = dn; dx3 = dr; dx4 = dz; dx5 = dn * r; dx6 = dy0 * z;"
     )
-    return y, h, c[0] if c else None
+    return Cell("rzn", f"{values}{state}", gradient if all(slopes) else "", reads_state=True)
 
 
-def _one_way(
-    build: Build,
-    kind: str,
-    x: Tensor,
-    own: Parameters,
-    functions: Sequence[Activation],
-    backward: bool,
-    reset_after: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the states of all steps (steps, batch, size), the last one, and what is remembered in the end."""
-    (steps, batch, inputs), (columns, size) = x.shape, own.r.shape
-    fed = build.reshape(_product(build, build.reshape(x, (steps * batch, inputs)), own.w), (steps, batch, columns))
-    if own.b is None:
-        wb = rb = build.filled((columns,), 0.0, x.dtype)
-    else:
-        wb, rb = (_cut(build, own.b, (i * columns,), (columns,)) for i in range(2))
-    step = KINDS[kind](build, _Way(functions, (wb, rb), own.r, own.p, size), reset_after)
-    state, memory = (build.filled((batch, size), 0.0, x.dtype) if one is None else one for one in (own.h, own.c))
-    states = []
-    for turn in range(steps):
-        at = steps - 1 - turn if backward else turn
-        now = build.reshape(_cut(build, fed, (at, 0, 0), (1, batch, columns)), (batch, columns))
-        state, memory = step(now, state, memory)
-        states.append(build.reshape(state, (1, batch, size)))
-    return _joined(build, states[::-1] if backward else states, 0), state, memory
+def _lstm_values(functions: Sequence[Function], sums: Sequence[str], remembered: str) -> str:
+    """Return statements that declare an LSTM's gates i, f, g and o, what it remembers, c, and a function of that, t."""
+    f, g, h = functions
+    return (
+        f"real i = {_value(f, sums[0])}; real f = {_value(f, sums[1])}; real g = {_value(g, sums[2])}; "
+        f"real c = f * {remembered} + i * g; real o = {_value(f, sums[3])}; real t = {_value(h, 'c')}; "
+    )
 
 
-def _rnn(build: Build, way: _Way, reset_after: bool) -> _Step:
-    (f,) = way.functions
-
-    def step(now: Tensor, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        return _made(build, f(SHARES), now, _product(build, state, way.r), *way.biases), memory
-
-    return step
-
-
-def _gru(build: Build, way: _Way, reset_after: bool) -> _Step:
-    """Return the step of a GRU: update, reset and new gate."""
-    (f, g), size = way.functions, way.size
-    rows = [_cut(build, way.r, (i * size, 0), (size, size)) for i in range(3)]
-    biased = [[_gate(build, b, i, size) for b in way.biases] for i in range(3)]
-
-    def step(now: Tensor, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        z, reset = (
-            _made(build, f(SHARES), _gate(build, now, i, size), _product(build, state, rows[i]), *biased[i])
-            for i in range(2)
-        )
-        own, (wb, rb) = _gate(build, now, 2, size), biased[2]
-        if reset_after:
-            text, values = GRU_SHARES_RESET_AFTER, [own, _product(build, state, rows[2]), wb, rb, reset]
-        else:
-            held = _made(build, GRU_HELD, reset, state)
-            text, values = SHARES, [own, _product(build, held, rows[2]), wb, rb]
-        return _made(build, GRU_STATE, z, _made(build, g(text), *values), state), memory
-
-    return step
+def _lstm_gradients(
+    functions: Sequence[Function], sums: Sequence[str], remembered: str, *, memory: str, state: str
+) -> str:
+    """Return statements that declare the gradients dc, di, df, dg and da (of o) from those of c and of the state."""
+    f, g, h = functions
+    new = _slope(g, sums[2], "g")
+    i, forget, o = (_slope(f, sums[place], gate) for place, gate in ((0, "i"), (1, "f"), (3, "o")))
+    out = _slope(h, "c", "t")
+    if not all((i, forget, new, o, out)):
+        return ""
+    return (
+        f"real dc = {memory} + {state} * o * {out}; real di = dc * g * {i}; real df = dc * {remembered} * {forget}; "
+        f"real dg = dc * i * {new}; real da = {state} * t * {o}; "
+    )
 
 
-def _lstm(build: Build, way: _Way, reset_after: bool) -> _Step:
-    """Return the step of an LSTM: input, output, forget gate and new memory."""
-    (f, g, h), size = way.functions, way.size
-    if way.p is None:
-        peeps = [build.filled((size,), 0.0, way.r.dtype)] * 3
-    else:
-        peeps = [_gate(build, way.p, i, size) for i in range(3)]
-
-    def step(now: Tensor, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        sums = _made(build, SHARES, now, _product(build, state, way.r), *way.biases)
-        i, o, forget, c = (_gate(build, sums, number, size) for number in range(4))
-        new = _made(build, lstm_memory(f, g), i, forget, c, memory, peeps[2], peeps[0])
-        return _made(build, lstm_state(f, h), o, new, peeps[1]), new
-
-    return step
+def _value(function: Function, x: str) -> str:
+    """Return a function's value at a formula."""
+    return renamed(function.value, {"x": f"({x})", **_numbers(function)})
 
 
-# the weights have as many times as many rows as the state has elements as there are gates: 1, 3 and 4
-KINDS: dict[str, Callable[[Build, _Way, bool], _Step]] = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+def _slope(function: Function, x: str, y: str) -> str:
+    """Return a function's slope at a formula where its value is y; empty if it is not known, or no expression."""
+    if not function.slope or ";" in function.slope:
+        return ""
+    return f"({renamed(function.slope, {'x': f'({x})', 'y': y, **_numbers(function)})})"
 
 
-def _made(build: Build, text: str, *values: Tensor) -> Tensor:
-    return build.pointwise(assigned("y0", text), values)[0]
+def _numbers(function: Function) -> dict[str, str]:
+    return {name: f"({number(value)})" for name, value in function.scalars.items()}
 
 
-def _product(build: Build, x: Tensor, w: Tensor) -> Tensor:
-    """Return x w^T of rows x."""
-    return products.matmul(build, x, w, transposed_b=True)
+SIGMOID, TANH = find("sigmoid"), find("tanh")
+CELLS: Mapping[str, Cell] = {
+    "relu": vanilla(find("relu")),
+    "tanh": vanilla(TANH),
+    "lstm": lstm(SIGMOID, TANH, TANH),
+    "gru": gru(SIGMOID, TANH),
+}
 
 
-def _gate(build: Build, value: Tensor, number: int, size: int) -> Tensor:
-    """Return one gate's columns, or its share of a bias."""
-    before = value.shape[:-1]
-    return _cut(build, value, (*(0 for _ in before), number * size), (*before, size))
+def find_cell(name: str) -> Cell:
+    """Return a cell with the usual activations by its name.
 
-
-def _part(build: Build, value: Tensor, way: int) -> Tensor:
-    """Return a way's share of a parameter."""
-    shape = value.shape[1:]
-    return build.reshape(_cut(build, value, (way, *(0 for _ in shape)), (1, *shape)), shape)
-
-
-def _cut(build: Build, x: Tensor, begin: Sequence[int], shape: Sequence[int]) -> Tensor:
-    return x if x.shape == tuple(shape) else shapes.cut(build, x, shape, begin)
-
-
-def _joined(build: Build, values: Sequence[Tensor], axis: int) -> Tensor:
-    return values[0] if len(values) == 1 else shapes.joined(build, values, axis)
+    Raises
+    ------
+    ProblemError
+        If there is none.
+    """
+    if name not in CELLS:
+        raise ProblemError(f"[recurrent] got cell {name!r}, expected one of {tuple(CELLS)}")
+    return CELLS[name]

@@ -70,3 +70,8 @@ VALUE flow(const VALUE dy, const VALUE norm SCALARS(SCALAR_LAST)) {
 #define KEPT_OUTPUTS
 #define PUT_KEPT(middle, factor, level)
 #endif
+// Stores a channel's statistics, of which the mean is `apart` from middle, and the norm that follows from them.
+#define PUT_STATISTICS(middle, apart, variance, factor, level) \
+    PUT_VALUE(parameter, mean, channel, (middle) + (apart))    \
+    PUT_VALUE(parameter, var, channel, variance)               \
+    PUT_KEPT(middle, factor, level)

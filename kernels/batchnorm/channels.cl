@@ -50,9 +50,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     const real factor = scale / sqrt(spread + eps);
     const real level = offset - d * factor;
     if (get_local_id(0) == 0) {
-        PUT_VALUE(parameter, mean, channel, middle + d)
-        PUT_VALUE(parameter, var, channel, spread)
-        PUT_KEPT(middle, factor, level)
+        PUT_STATISTICS(middle, d, spread, factor, level)
     }
     if (!y_base) return;
     WRITE_FORWARD(0, steps)

@@ -121,9 +121,7 @@ SINGLE void batchnorm_channels_cpu_forward(
         const real variance = sum_of_lanes(squares) * share - d * d, spread = variance < 0 ? 0 : variance;
         const real factor = LOAD_parameter(OPEN(gamma), channel) / sqrt(spread + eps);
         const real level = LOAD_parameter(OPEN(beta), channel) - d * factor;
-        PUT_VALUE(parameter, mean, channel, middle + d)
-        PUT_VALUE(parameter, var, channel, spread)
-        PUT_KEPT(middle, factor, level)
+        PUT_STATISTICS(middle, d, spread, factor, level)
         if (!y_base) continue;
 #define NORM(i) activated((VLOAD(xs, i) - middle) * factor + level SCALARS(PASS_SCALAR))
         for (int image = 0; image < batch; image++) {

@@ -121,9 +121,7 @@
     const real spread = first * share, factor = scale / sqrt(spread + eps);                  \
     const real level = offset - d * factor;                                                  \
     if (part == 0 && LANE == 0) {                                                            \
-        PUT_VALUE(parameter, mean, channel, middle + d)                                      \
-        PUT_VALUE(parameter, var, channel, spread)                                           \
-        PUT_KEPT(middle, factor, level)                                                      \
+        PUT_STATISTICS(middle, d, spread, factor, level)                                     \
     }
 
 // The sums of a part's gradients and of their products with x - mean.

@@ -14,7 +14,7 @@
 //
 // PAST_CACHES  the result is too large to be found in a cache again
 // MAKES        1 to 3: forward's launches; 4 to 6: backward's
-#include "batchnorm/activation.cl"
+#include "batchnorm/rows.cl"
 #include "common/lanes.cl"
 
 #ifndef MAKES
@@ -23,7 +23,6 @@
 #define TOGETHER 8  // rows that are summed in registers before their sum is added to others
 #define SAMPLE 16   // one row in this many makes the shift
 #define PART(n) (OPEN(partial) + ((long)get_global_id(0) * 3 + (n)) * channels)
-#define VECTOR(n) (OPEN(vectors) + (long)(n) * channels)
 #define EACH_BLOCK for (int channel = 0; channel < channels; channel += VL)
 
 #if MAKES == 1 || MAKES == 4
@@ -99,14 +98,7 @@ SINGLE void batchnorm_rows_join(TENSOR_OF(const real, partial), TENSOR_OF(real, 
         known = all;
     }
     const real variance = deviations / known;
-    const real factor = LOAD_parameter(OPEN(gamma), channel) / sqrt(variance + eps),
-               level = LOAD_parameter(OPEN(beta), channel) - average * factor;
-    PUT_VALUE(parameter, mean, channel, middle + average)
-    PUT_VALUE(parameter, var, channel, variance)
-    PUT_KEPT(middle, factor, level)
-    VECTOR(0)[channel] = middle;
-    VECTOR(1)[channel] = factor;
-    VECTOR(2)[channel] = level;
+    PUT_NORM(middle, average, variance)
 }
 #elif MAKES == 3
 SINGLE void batchnorm_rows_result(CONST_TENSOR(x), TENSOR_OF(const real, vectors), TENSOR(y), const int accumulate_y,
@@ -170,12 +162,7 @@ SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_
         first += of_part[channels];
         second += of_part[2 * channels];
     }
-    second *= inverse;
-    PUT_VALUE(parameter, dgamma, channel, second)
-    PUT_VALUE(parameter, dbeta, channel, first)
-    VECTOR(0)[channel] = first * share;
-    VECTOR(1)[channel] = inverse * second * share;
-    VECTOR(2)[channel] = LOAD_parameter(OPEN(gamma), channel) * inverse;
+    PUT_GRADIENT(first, second, inverse, share)
 }
 #elif MAKES == 6
 SINGLE void batchnorm_rows_gradient(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean),

@@ -13,7 +13,7 @@
 //
 // MAKES        1 to 3: forward's launches; 4 to 6: backward's
 // AHEAD        rows that a work-item reads before it computes with them
-#include "batchnorm/activation.cl"
+#include "batchnorm/rows.cl"
 #include "common/channels.cl"
 
 #ifndef MAKES
@@ -35,7 +35,6 @@
 #define ROWS_GROUP __attribute__((reqd_work_group_size(COLUMNS, LINES, 1)))
 #define JOIN_GROUP __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 #define PART(part, n) (OPEN(partial) + ((long)(part) * 3 + (n)) * channels)
-#define VECTOR(n) (OPEN(vectors) + (long)(n) * channels)
 
 // The place of a work-item: its first channel, and the rows from `first` on, LINES apart.
 #define OPEN_ROWS                                                                        \
@@ -150,14 +149,7 @@ kernel JOIN_GROUP void batchnorm_rows_gpu_join(
     JOIN_PARTS
     const real middle = PART(0, 0)[channel], average = first / (real)rows;
     const real square = second / (real)rows - average * average, variance = square < 0 ? 0 : square;
-    const real factor = LOAD_parameter(OPEN(gamma), channel) / sqrt(variance + eps),
-               level = LOAD_parameter(OPEN(beta), channel) - average * factor;
-    PUT_VALUE(parameter, mean, channel, middle + average)
-    PUT_VALUE(parameter, var, channel, variance)
-    PUT_KEPT(middle, factor, level)
-    VECTOR(0)[channel] = middle;
-    VECTOR(1)[channel] = factor;
-    VECTOR(2)[channel] = level;
+    PUT_NORM(middle, average, variance)
 }
 #elif MAKES == 3
 kernel ROWS_GROUP void batchnorm_rows_gpu_result(CONST_TENSOR(x), TENSOR_OF(const real, vectors), TENSOR(y),
@@ -251,12 +243,7 @@ kernel JOIN_GROUP void batchnorm_rows_gpu_join_products(
     const int parts, const long rows, const real eps) {
     JOIN_PARTS
     const real inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps), share = 1 / (real)rows;
-    second *= inverse;
-    PUT_VALUE(parameter, dgamma, channel, second)
-    PUT_VALUE(parameter, dbeta, channel, first)
-    VECTOR(0)[channel] = first * share;
-    VECTOR(1)[channel] = inverse * second * share;
-    VECTOR(2)[channel] = LOAD_parameter(OPEN(gamma), channel) * inverse;
+    PUT_GRADIENT(first, second, inverse, share)
 }
 #elif MAKES == 6
 kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(

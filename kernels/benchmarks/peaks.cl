@@ -15,8 +15,8 @@
 #define JOIN_(name, width) name##width
 #define JOIN(name, width) JOIN_(name, width)
 #define VECTOR JOIN(float, WIDTH)
-#define LOAD JOIN(vload, WIDTH)
-#define STORE JOIN(vstore, WIDTH)
+#define READ JOIN(vload, WIDTH)
+#define WRITE JOIN(vstore, WIDTH)
 
 kernel void fma_chains(global float *sums, const float factor, const int rounds) {
     VECTOR chain[CHAINS];
@@ -28,12 +28,12 @@ kernel void fma_chains(global float *sums, const float factor, const int rounds)
     }
     VECTOR sum = (VECTOR)(0.0f);
     for (int i = 0; i < CHAINS; ++i) sum += chain[i];
-    STORE(sum, get_global_id(0), sums);
+    WRITE(sum, get_global_id(0), sums);
 }
 
 kernel void copy_lines(global const float *from, global float *to, const int vectors) {
     const size_t first = get_global_id(0) * vectors;
-    for (int i = 0; i < vectors; ++i) STORE(LOAD(first + i, from), first + i, to);
+    for (int i = 0; i < vectors; ++i) WRITE(READ(first + i, from), first + i, to);
 }
 
 kernel void nothing(const int unused) {}

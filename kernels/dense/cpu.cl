@@ -105,7 +105,7 @@ kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TEN
                 }
                 // asked for early: this chunk while it comes from memory, else its share of the next one
                 const long ahead =
-                    from == begin && block == 0 || blocks == 1
+                    (from == begin && block == 0) || blocks == 1
                         ? group + 1 < groups ? (long)NV * columns : length - (long)group * NV * columns
                     : group % blocks == block ? length
                                               : 0;

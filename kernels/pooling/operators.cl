@@ -24,7 +24,7 @@
 #endif
 
 #if OPERATOR == 0 && KEEP_NAN
-#define JOIN(a, b) (((b) > (a)) | ((b) != (b)) ? (b) : (a))
+#define JOIN(a, b) ((((b) > (a)) | ((b) != (b))) ? (b) : (a))
 #elif OPERATOR == 0
 #define JOIN(a, b) ((b) > (a) ? (b) : (a))
 #else

@@ -20,7 +20,7 @@ from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn import dropout
 from clgraft.core.nn.builder import Build, Tensor
-from clgraft.core.nn.formulas import assigned
+from clgraft.core.nn.formulas import assigned, number
 from clgraft.core.nn.shapes import transposed
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx import folding
@@ -349,7 +349,7 @@ class ModelBuilder:
         numbers: dict[int, str] = {}
         for i, value in enumerate(values):
             if value.array is not None and value.size == 1 and not value.name:
-                numbers[i] = literal(value.array.reshape(-1)[0].item())
+                numbers[i] = number(value.array.reshape(-1)[0].item())
         if len(numbers) == len(values) and numbers:
             del numbers[next(iter(numbers))]
         left = [i for i in range(len(values)) if i not in numbers]
@@ -469,16 +469,6 @@ def expect_size(value: OnnxValue, node: OnnxNode) -> None:
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the shape that shapes broadcast to."""
     return tuple(int(size) for size in np.broadcast_shapes(*shapes))
-
-
-def literal(number: float) -> str:
-    """Return a number as text of an expression."""
-    number = float(number)
-    if math.isnan(number):
-        return "NAN"
-    if math.isinf(number):
-        return "INFINITY" if number > 0 else "(-INFINITY)"
-    return repr(number) if number >= 0 and not math.copysign(1, number) < 0 else f"({number!r})"
 
 
 def is_real(value: OnnxValue) -> bool:

@@ -140,6 +140,22 @@ def test_a_branch_that_was_left_out_is_no_number() -> None:
         assert not found[:2].any() and found[2] != 0, text
 
 
+@pytest.mark.parametrize("text", ["1 / (1 + exp(-x0))", "x0 / (1 + exp(-x0))", "1 / (2 + expm1(-x0))"])
+def test_powers_without_end_pass_no_nan_back(text: str) -> None:
+    problem = PointwiseProblem(((6,),), f"y0 = {text};")
+    (gradient,) = problem.gradients()
+    x = np.array([-1000, -200, -100, 0, 100, 1000], np.float32)
+    symbols = {"x0": x, "dy0": np.ones(6, np.float32)}
+    plan = core.context().plan(gradient.problem)
+    dx = np.full(6, np.nan, np.float32)
+    given = {name: symbols.get(symbol, dx) for name, symbol in gradient.arguments.items()}
+    plan.run(**given)
+    wide = np.maximum(x.astype(np.float64), -700)
+    logistic = 1 / (1 + np.exp(-wide))
+    slope = logistic * (1 - logistic)
+    np.testing.assert_allclose(dx, logistic + wide * slope if text[0] == "x" else slope, rtol=1e-5, atol=1e-20)
+
+
 def test_kinks_follow_the_branch() -> None:
     problem = PointwiseProblem(((1,),), "y0 = x0 > 0 ? x0 : 0; y1 = fabs(x0); y2 = fmax(x0, 0); y3 = clamp(x0, 0, 1);")
     (gradient,) = problem.gradients()

@@ -87,6 +87,8 @@ FACTORS: dict[str, tuple[str, ...]] = {
         for inner in ("(c - b) / ((b - a) * (b - a))", "(a - c) / ((b - a) * (b - a))", "(1 / (b - a))")
     ),
 }
+# functions that soon are infinite: then 1 / (1 + exp(-x)) is 0, and so is what it passes back to them
+GROWING = frozenset(("exp", "exp2", "exp10", "expm1"))
 # relative distance within which a computed value is taken for the extremum that was stored
 SAME = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-22, "float64": 2.0**-51}
 
@@ -247,11 +249,11 @@ def _passed_back(entry: _Entry, gradient: str, chosen: bool) -> tuple[str, ...]:
     else:
         raise ProblemError(f"[pointwise] got the function {operator!r}, expected one whose derivative is known")
     names = {**dict(zip("abc", atoms)), "v": entry.name}
-    return tuple(_times(gradient, factor, names, chosen) for factor in factors)
+    return tuple(_times(gradient, factor, names, chosen or operator in GROWING) for factor in factors)
 
 
 def _times(gradient: str, factor: str, names: Mapping[str, str], guarded: bool) -> str:
-    """Return a gradient times a factor; `guarded` where a condition may leave out a value with an infinite factor."""
+    """Return a gradient times a factor; `guarded` where the factor may be infinite, but the gradient is 0 then."""
     if factor == ZERO:
         return ""
     if factor == "1":

@@ -95,7 +95,7 @@ void put_row(global stored *to, const real *row, const int accumulate) {
 void convert_plane(real *to, global const stored *plane) {
     int i = 0;
     for (; i + VL <= IH * IW; i += VL) CAT(vstore, VL)(VLOAD(plane, i), 0, to + i);
-    if (i < IH * IW && IH * IW >= VL) {
+    if (IH * IW >= VL && i < IH * IW) {
         i = IH * IW - VL;
         CAT(vstore, VL)(VLOAD(plane, i), 0, to + i);
         return;

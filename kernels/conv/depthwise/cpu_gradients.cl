@@ -218,7 +218,7 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
                     const long t = (long)image * channels + o;
                     global const stored *xs_plane = OPEN(x) + t * x_size, *dy_plane = OPEN(dy) + t * y_size;
                     global stored *edge = OPEN(edges) + lead, *result = OPEN(dx) + t * x_size;
-                    const bool apart = !wanted || add_data || (S * VL > xw && o + 1 == last);
+                    const bool apart = (S * VL > xw && o + 1 == last) || !wanted || add_data;
                     global stored *to = apart ? own_plane : result;
                     const bool past = GOES_PAST(to, xw % VL == 0 && !apart);
                     if (t == 0 || t == planes - 1)

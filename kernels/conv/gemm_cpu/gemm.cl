@@ -47,7 +47,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), cons
 #else
             const bool add = accumulate || from;
 #endif
-            const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
+            const bool once = (KEEP_SUMS || part >= source_rows) && !accumulate;  // no part is added to another's in y
             fill_panel(
                 panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
             for (int m_tile = block.m_first; m_tile < block.m_last; m_tile++) {

@@ -110,7 +110,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
 #else
             const bool add = accumulate || from;
 #endif
-            const bool once = !accumulate && (KEEP_SUMS || part >= channels);  // no part is added to another's in y
+            const bool once = (KEEP_SUMS || part >= channels) && !accumulate;  // no part is added to another's in y
             // what is filled next: the block's next part or the next block's first
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);

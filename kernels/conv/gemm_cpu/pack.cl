@@ -73,7 +73,7 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int 
     global const stored *ws = OPEN(w) + from;
     global operand *out = OPEN(packed) + ((long)group * m_tiles + m_tile) * channels * taps * MR;
     // all taps in their order, channels next to each other: one long matrix
-    const bool plain = channel_size == all_taps && taps == all_taps && (NUMBERS == 1 || taps == 1) &&
+    const bool plain = (NUMBERS == 1 || taps == 1) && channel_size == all_taps && taps == all_taps &&
                        (met.step_w > 0 || kw == 1) && (met.step_h > 0 || kh == 1) && (met.step_d > 0 || kd == 1);
     if (plain) {
         int k = first * taps;

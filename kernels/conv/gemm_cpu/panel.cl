@@ -26,24 +26,24 @@
 #if PAIRED
 typedef ushort number;
 typedef CAT(ushort, VL) numbers;
-#define NUMBER(p, i) ((p)[i])
+#define PLANE_NUMBER(p, i) ((p)[i])
 #define NUMBERS_FROM(p, i) CAT(vload, VL)(0, (p) + (i))
 #else
 typedef real number;
 typedef realv numbers;
-#define NUMBER(p, i) LOAD(p, i)
+#define PLANE_NUMBER(p, i) LOAD(p, i)
 #define NUMBERS_FROM(p, i) VLOAD(p, i)
 #endif
 #if PAIRED && PLANES == 2
 typedef uint cell;
 typedef CAT(uint, VL) cells;
-#define CELL(p, i, plane) (NUMBER(p, i) | (uint)NUMBER(p, (i) + (plane)) << 16)
+#define CELL(p, i, plane) (PLANE_NUMBER(p, i) | (uint)PLANE_NUMBER(p, (i) + (plane)) << 16)
 #define CELLS_OF(p, plane, step) JOIN(load_apart(p, step), load_apart((p) + (plane), step))
 #define CHOOSE(a, b, met) (((a) & ~CAT(as_uint, VL)(met)) | ((b) & CAT(as_uint, VL)(met)))
 #elif PAIRED
 typedef number cell;
 typedef numbers cells;
-#define CELL(p, i, plane) NUMBER(p, i)
+#define CELL(p, i, plane) PLANE_NUMBER(p, i)
 #define CELLS_OF(p, plane, step) load_apart(p, step)
 #define CHOOSE(a, b, met) (((a) & ~CAT(convert_ushort, VL)(met)) | ((b) & CAT(convert_ushort, VL)(met)))
 #else
@@ -126,7 +126,7 @@ numbers load_apart(global const stored *p, const int step) {
         value.hi = cd.even;
     } else {
         number lanes[VL];
-        for (int i = 0; i < VL; i++) lanes[i] = NUMBER(p, i * step);
+        for (int i = 0; i < VL; i++) lanes[i] = PLANE_NUMBER(p, i * step);
         value = CAT(vload, VL)(0, lanes);
     }
     return value;

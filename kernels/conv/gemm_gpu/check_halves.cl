@@ -18,6 +18,7 @@ OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void check_
                                                                                        TENSOR_OF(float, c)) {
     const int id = get_local_id(0);
     local ushort rows[(TILE_M + 8) * HALVES_DEPTH] TILE_ALIGNMENT, columns[TILE_N * HALVES_DEPTH] TILE_ALIGNMENT;
+    DECLARE_EXCHANGE
     for (int i = id; i < TILE_M * HALVES_DEPTH; i += THREADS)
         rows[A_AT(SHIFT + i / HALVES_DEPTH, i % HALVES_DEPTH)] = ((global const ushort *)OPEN(a))[i];
     for (int i = id; i < TILE_N * HALVES_DEPTH; i += THREADS)

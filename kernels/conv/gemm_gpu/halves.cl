@@ -69,7 +69,7 @@ ALWAYS_INLINE void multiply_steps(
     float sums[SUMS], local ushort *tiles, global const stored *a, global const stored *b, const int rows,
     const int columns, const int depth, const int channels, const int row_step, const int groups, const int group,
     const int row_tile, const int column_tile, const int first, const int steps, const bool aligned, const Grid grid,
-    const Taps met) {
+    const Taps met TAKE_EXCHANGE) {
     if (steps <= 0) return;
     Loader loader;
     loader_open(&loader, a, b, rows, columns, depth, channels, row_step, groups, group, row_tile, column_tile, first,
@@ -126,6 +126,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
     local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;
+    DECLARE_EXCHANGE
     local ushort *const tiles = (local ushort *)memory;
     float sums[SUMS];
 #pragma unroll
@@ -134,10 +135,10 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     // a loop for each kind of addresses: loads that pass registers would keep copies from running ahead
     if (aligned)
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
-                       column_tile, first, steps, true, grid, met);
+                       column_tile, first, steps, true, grid, met PASS_EXCHANGE);
     else
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
-                       column_tile, first, steps, false, grid, met);
+                       column_tile, first, steps, false, grid, met PASS_EXCHANGE);
 
 #if SPLIT
     global real *const to = OPEN(sums) + ((long)part * groups + group) * rows * columns;

@@ -117,7 +117,7 @@ ALWAYS_INLINE int kernel_tap(const Tap tap, const Taps met) {
 ALWAYS_INLINE void multiply_taps(float sums[SUMS], local ushort *sources, local const int *pixels,
                                  global const stored *from, global const stored *weights, const int channels,
                                  const int columns, const int columns_left, const long pixel_step, const int pitch,
-                                 const bool aligned, const Grid grid, const Taps met) {
+                                 const bool aligned, const Grid grid, const Taps met TAKE_EXCHANGE) {
     const int taps = grid.taps_h * grid.taps_w, kernel_taps = met.kernel_h * met.kernel_w;
     const int chunks = (channels + HALVES_DEPTH - 1) / HALVES_DEPTH, steps = chunks * taps;
     local ushort *const tiles = sources + SOURCES * SOURCE_TILE;
@@ -192,6 +192,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     const bool aligned = ((ulong)OPEN(source) | (ulong)OPEN(weights)) % 16 == 0;
     local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;
     local int pixels[SOURCE_ROWS];
+    DECLARE_EXCHANGE
     local ushort *const sources = (local ushort *)memory;
     float sums[SUMS];
 #pragma unroll
@@ -210,10 +211,10 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     const int columns_left = columns - column_tile;
     if (aligned)
         multiply_taps(sums, sources, pixels, from, weights_of_tile, channels, columns, columns_left, pixel_step, pitch,
-                      true, grid, met);
+                      true, grid, met PASS_EXCHANGE);
     else
         multiply_taps(sums, sources, pixels, from, weights_of_tile, channels, columns, columns_left, pixel_step, pitch,
-                      false, grid, met);
+                      false, grid, met PASS_EXCHANGE);
 
     local float *const staged = (local float *)memory;
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more

@@ -10,10 +10,10 @@ from onnx import helper
 from clgraft.core.nn import dropout as random
 from clgraft.core.nn.element_functions import SELU_ALPHA, SELU_SCALE, exact_power, find
 from clgraft.core.nn.elementwise import SELECTION, extremum, find_binary, limited, mean, total
-from clgraft.core.nn.formulas import assigned, renamed
+from clgraft.core.nn.formulas import assigned, number, renamed
 from clgraft.core.nn.whole_numbers import IS_TRUE, rounded, truncated, wrapped
 from clgraft.core.nn.whole_numbers import converted as as_whole
-from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast, is_real, literal
+from clgraft.plugins.onnx.lowering import ModelBuilder, broadcast, is_real
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.values import DTYPES, REAL, OnnxValue, carrier_of, known, widest
 
@@ -76,7 +76,7 @@ TESTS = {"IsNaN": "is_nan", "Not": "not"}
 
 def of_one(name: str, x: str = "x0", **scalars: float) -> str:
     """Return the text of a function of one element, with numbers as its scalars."""
-    return renamed(find(name).value, {"x": x, **{scalar: f"({literal(v)})" for scalar, v in scalars.items()}})
+    return renamed(find(name).value, {"x": x, **{scalar: f"({number(v)})" for scalar, v in scalars.items()}})
 
 
 def of_two(name: str) -> str:

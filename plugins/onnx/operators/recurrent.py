@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from clgraft.core.nn import recurrent_cells as nn
-from clgraft.core.nn.recurrent_cells import Activation
+from clgraft.core.nn import recurrent as nn
+from clgraft.core.nn import recurrent_cells as cells
+from clgraft.core.nn.element_functions import Function, find
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
-from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY, of_one
+from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY
 from clgraft.plugins.onnx.values import OnnxValue
 
 EXTRA = {
@@ -15,28 +16,37 @@ EXTRA = {
 }
 # a cell's usual activations
 USUAL = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+ORDERS = {"RNN": "h", "GRU": "zrn", "LSTM": "iofg"}  # of the gates in parameters; that of peepholes is iof
 
 
-def activation(node: OnnxNode, number: int) -> Activation:
-    """Return the text of one of the node's activations, as a function of the text of its argument."""
+def activation(node: OnnxNode, number: int) -> Function:
+    """Return one of the node's activations."""
     names = node.get("activations") or [*USUAL[node.operator]] * 2
     name = {n.lower(): n for n in (*UNARY, *SHAPED, *EXTRA)}.get(names[number].lower(), "")
     node.expect(bool(name), f"activation {names[number]}")
     alphas, betas = node.get("activation_alpha") or [], node.get("activation_beta") or []
     node.expect(not alphas or len(alphas) == len(names) or name in UNARY, "activation_alpha of some activations")
-    clip = node.get("clip")
-
-    def apply(text: str) -> str:
-        if clip is not None:
-            text = nn.within(text, clip)
-        if name in UNARY:
-            return of_one(UNARY[name], f"({text})")
+    if name in UNARY:
+        found = find(UNARY[name])
+    else:
         function, attributes = {**SHAPED, **EXTRA}[name]
         given = {"alpha": alphas[number : number + 1], "beta": betas[number : number + 1]}
-        scalars = {scalar: (given.get(key) or [usual])[0] for key, (scalar, usual) in attributes.items()}
-        return of_one(function, f"({text})", **scalars)
+        found = find(function).given(
+            **{scalar: (given.get(key) or [usual])[0] for key, (scalar, usual) in attributes.items()}
+        )
+    clip = node.get("clip")
+    return found if clip is None else cells.limited(found, clip)
 
-    return apply
+
+def cell(node: OnnxNode, way: int, peepholes: bool) -> cells.Cell:
+    """Return the cell of one of the node's directions."""
+    count = len(USUAL[node.operator])
+    functions = [activation(node, way * count + i) for i in range(count)]
+    if node.operator == "LSTM":
+        return cells.lstm(*functions, peepholes=peepholes)
+    if node.operator == "GRU":
+        return cells.gru(*functions, reset_after=bool(node.get("linear_before_reset", 0)))
+    return cells.vanilla(*functions)
 
 
 @operator(*USUAL)
@@ -62,16 +72,16 @@ def recurrent(
     node.expect(not node.get("input_forget", 0), "input_forget")
     on.budget.spend("turns", x.shape[0] * ways, node)
     carrier = on.carrier(x)
-    more = (None if one is None else on.given(one, carrier) for one in (b, h, c, p))
-    count = len(USUAL[node.operator])
+    bias, first, memory, peepholes = (None if one is None else on.given(one, carrier) for one in (b, h, c, p))
     y, *finals = nn.layer(
         on.build,
-        node.operator.lower(),
+        [cell(node, way, p is not None) for way in range(ways)],
         on.given(x),
-        nn.Parameters(on.given(w, carrier), on.given(r, carrier), *more),
-        [[activation(node, way * count + i) for i in range(count)] for way in range(ways)],
+        nn.unstacked(on.build, on.given(w, carrier), on.given(r, carrier), bias, peepholes, "iof"),
+        first,
+        memory,
+        order=ORDERS[node.operator],
         backward=node.get("direction", "forward") == "reverse",
-        reset_after=bool(node.get("linear_before_reset", 0)),
     )
     results = [None if one is None else on.taken(one, x.dtype) for one in (y, *finals)]
     if batch_first:

@@ -53,15 +53,15 @@ def operators() -> dict[str, list[str]]:
     }
 
 
-TABLES = {"layers": ("types of layers", layers), "operators": ("operators", operators)}
+TABLES = {"layers": ("type", " of layers", layers), "operators": ("operator", "", operators)}
 
 
 def table(name: str) -> str:
     """Return one of the tables, with its marks."""
-    what, find = TABLES[name]
+    what, more, find = TABLES[name]
     lines = [f"<!-- {name}: begin -->", ""]
     for kind, names in find().items():
-        lines += [f"**{len(names)} {what}, {kind}**:", "", *_wrapped(names), ""]
+        lines += [f"**{len(names)} {what}{'s' * (len(names) != 1)}{more}, {kind}**:", "", *_wrapped(names), ""]
     return "\n".join([*lines, f"<!-- {name}: end -->"])
 
 

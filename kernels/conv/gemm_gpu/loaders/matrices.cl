@@ -195,12 +195,14 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #endif
 }
 
+#define ALL_SIGNED (LOADER == BY_COLUMNS || !A_TRANSPOSED)
+
 IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
 #if TWINS == 1
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
-        if (LOADER == BY_COLUMNS || !A_TRANSPOSED || i % 2) fetched->a[i] *= fetched->sign;
+        if (ALL_SIGNED || i % 2) fetched->a[i] *= fetched->sign;
 #elif TWINS == 2
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) fetched->b[i] *= fetched->sign;

@@ -12,17 +12,18 @@
 #define BLOCK_COLUMN(e, lane) (e)
 
 #define UNITS_K 2
-#define FIRST_STEP 2
-#define SECOND_STEP 2
 #define FIRST_LANE(i, k) 0
-#define FIRST_ELEMENT(i, k) (8 * (i) + (k))
+#define FIRST_ELEMENT(i, k) (k)
 #define SECOND_LANE(k, j) 0
 #define SECOND_ELEMENT(k, j) (k)
-#define UNITS_ROW(e, lane) (e)
+#define UNITS_ROW(e, lane) 0
 #define UNITS_COLUMN(e, lane) 0
 
 typedef ushort16 Columns;
 typedef ushort8 Rows;
+#define UNITS_FIRST ushort2
+#define UNITS_SECOND ushort2
+#define UNITS_SUMS float
 
 __attribute__((always_inline)) Columns read_columns(local const ushort *b, const int n, const int k, const int lane) {
     return (ushort16)(DEEP_COLUMN8(b, n, k), DEEP_COLUMN8(b, n + 1, k));
@@ -36,8 +37,11 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
 #error pairs are of float16
 #endif
 
-#if !EMULATED
+#if EMULATED
+#define ADD_PAIR(sum, a, b) sum = added_by_units(a, b, sum PASS_EXCHANGE)
+#else
 #define ADD_PAIR(sum, a, b) sum = __builtin_amdgcn_fdot2(as_half2(a), as_half2(b), sum, false)
+#endif
 #define ADD_PAIRS(sum, a, b)         \
     ADD_PAIR(sum, (a).s01, (b).s01); \
     ADD_PAIR(sum, (a).s23, (b).s23); \
@@ -48,4 +52,3 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
         ADD_PAIRS((sums)[0], (columns).lo, rows); \
         ADD_PAIRS((sums)[1], (columns).hi, rows); \
     }
-#endif

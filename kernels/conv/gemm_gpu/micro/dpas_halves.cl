@@ -14,14 +14,15 @@
 #define BLOCK_COLUMN(e, lane) (e)
 
 #define UNITS_K 16
-#define FIRST_STEP 0
-#define SECOND_STEP 0
 #define SECOND_LANE(k, j) (j)
 #define SECOND_ELEMENT(k, j) (k)
 #define UNITS_ROW(e, lane) (e)
 #define UNITS_COLUMN(e, lane) (lane)
 
 typedef ushort16 Rows;
+#define UNITS_FIRST Columns
+#define UNITS_SECOND Rows
+#define UNITS_SUMS float8
 
 __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m, const int k, const int lane) {
     return (ushort16)(DEEP_ROW8(a, m + lane, k), DEEP_ROW8(a, m + lane, k + 8));
@@ -56,16 +57,19 @@ __attribute__((always_inline)) Columns read_columns(local const ushort *b, const
 #define UNITS_COLUMNS(columns) as_short8(columns)
 #endif
 
-#if !EMULATED
+#if EMULATED
+#define ADDED(columns, rows, sums) added_by_units(columns, rows, sums PASS_EXCHANGE)
+#else
 #define OF_WAVES __attribute__((intel_reqd_sub_group_size(LANES)))
+#define ADDED(columns, rows, sums) UNITS_ADD(UNITS_COLUMNS(columns), as_int8(rows), sums)
 #if OPERANDS == BFLOAT16
 #define UNITS_ADD intel_sub_group_bf16_bf16_matrix_mad_k16
 #else
 #define UNITS_ADD intel_sub_group_f16_f16_matrix_mad_k16
 #endif
-#define ADD_BLOCK(sums, columns, rows)                                                      \
-    {                                                                                       \
-        const float8 added = UNITS_ADD(UNITS_COLUMNS(columns), as_int8(rows), SUMS8(sums)); \
-        SET8(sums, added);                                                                  \
-    }
 #endif
+#define ADD_BLOCK(sums, columns, rows)                          \
+    {                                                           \
+        const float8 added = ADDED(columns, rows, SUMS8(sums)); \
+        SET8(sums, added);                                      \
+    }

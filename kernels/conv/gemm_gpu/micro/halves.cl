@@ -45,12 +45,13 @@
     *(local ushort8 *)(to) = (valid) ? vload8(0, (global const ushort *)(from)) : (ushort8)(0)
 #endif
 
-#if EMULATED && MICRO <= MMA_UNITS
 #if OPERANDS == BFLOAT16
 #define HALF_AT(tile, at) as_float((uint)(tile)[at] << 16)
 #else
 #define HALF_AT(tile, at) vload_half(at, (local const half *)(tile))
 #endif
+
+#if EMULATED && MICRO <= MMA_UNITS
 #define MULTIPLY(sums, a, shift, b)                                                                           \
     for (int e = 0; e < SUMS; e++) {                                                                          \
         const int row = (shift) + SUM_ROW(e), column = SUM_COLUMN(e) + e % 2;                                 \
@@ -87,6 +88,10 @@
 #endif
 #if MICRO > MMA_UNITS
 #include "conv/gemm_gpu/micro/waves_multiply.cl"
+#else
+#define DECLARE_EXCHANGE
+#define TAKE_EXCHANGE
+#define PASS_EXCHANGE
 #endif
 
 // Attributes of kernels whose work-items multiply in waves.

@@ -25,8 +25,6 @@
 #define BLOCK_COLUMN(e, lane) UNITS_ROW(e, lane)
 
 #define UNITS_K (UNITS_PART * LANES / UNITS)
-#define FIRST_STEP UNITS_PART
-#define SECOND_STEP UNITS_PART
 #define FIRST_LANE(i, k) ((i) + (k) / UNITS_PART * UNITS)
 #define FIRST_ELEMENT(i, k) ((k) % UNITS_PART)
 #define SECOND_LANE(k, j) ((j) + (k) / UNITS_PART * UNITS)
@@ -45,7 +43,12 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
     return DEEP_ROW8(a, m + lane % UNITS, k + lane / UNITS * 8);
 }
 
-#if !EMULATED
+#if UNITS_PART == 4
+#define UNITS_FIRST ushort4
+#else
+#define UNITS_FIRST ushort2
+#endif
+#define UNITS_SECOND UNITS_FIRST
 #if UNITS == 32
 #define SUMS_VECTOR(s) (float16)(SUMS8(s), SUMS8((s) + 8))
 #define SET_VECTOR(s, v) SET8(s, (v).lo), SET8((s) + 8, (v).hi)
@@ -69,6 +72,9 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
 #define UNITS_ADD __builtin_amdgcn_mfma_f32_16x16x8bf16
 #endif
 #endif
+#if EMULATED
+#define ADD_PART(columns, rows) added = added_by_units(columns, rows, added PASS_EXCHANGE)
+#else
 #if OPERANDS == FLOAT16
 #define PART_OF(fragment) as_half4(fragment)
 #elif UNITS_PART == 4
@@ -77,6 +83,7 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
 #define PART_OF(fragment) as_short2(fragment)
 #endif
 #define ADD_PART(columns, rows) added = UNITS_ADD(PART_OF(columns), PART_OF(rows), added, 0, 0, 0)
+#endif
 #if UNITS_PART == 4
 #define ADD_PARTS(columns, rows)       \
     ADD_PART((columns).lo, (rows).lo); \
@@ -94,4 +101,3 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
         ADD_PARTS(columns, rows);             \
         SET_VECTOR(sums, added);              \
     }
-#endif

@@ -13,12 +13,12 @@
 // BLOCK_COLUMN(e, lane)                  the column of its sum e; e and e + 1, e even, are neighbours
 // Columns, read_columns(b, n, k, lane)   a lane's fragments of a block's columns from n on, and of its rows from m on,
 // Rows, read_rows(a, m, k, lane)         at the depth from k on: vectors of ushort
-// ADD_BLOCK(sums, columns, rows)         adds a block's products; each has UNITS_K elements of the depth
+// ADD_BLOCK(sums, columns, rows)         adds a block's products, each by added_by_units if EMULATED
 //
-// and, for the emulation, where the units' documents say that elements of a product are: FIRST_LANE(i, k) and
+// and, for the emulation, UNITS_K, the depth of a product, the types of its operands and of its result, UNITS_FIRST,
+// UNITS_SECOND and UNITS_SUMS, and where the units' documents say that elements are: FIRST_LANE(i, k) and
 // FIRST_ELEMENT(i, k) of row i of the first operand, SECOND_LANE(k, j) and SECOND_ELEMENT(k, j) of column j of the
-// second one, UNITS_ROW(e, lane) and UNITS_COLUMN(e, lane) of element e of a lane's result. From one product to the
-// next elements of fragments are FIRST_STEP and SECOND_STEP further.
+// second one, UNITS_ROW(e, lane) and UNITS_COLUMN(e, lane) of element e of a lane's result.
 
 #define WARPS_M (TILE_M / WARP_M)
 #define WARPS_N (TILE_N / WARP_N)
@@ -37,6 +37,20 @@
 
 #define TILE_ALIGNMENT __attribute__((aligned(128)))
 #define FENCE_TILES
+
+// Emulated units exchange their operands through local memory, which kernels declare and pass on.
+#if EMULATED
+#define EXCHANGED 32  // elements of a work-item, of which the second half belongs to the second operand
+#define DECLARE_EXCHANGE local ushort exchanged[THREADS * EXCHANGED] TILE_ALIGNMENT;
+#define TAKE_EXCHANGE , local ushort *exchanged
+#define PASS_EXCHANGE , exchanged
+#define MULTIPLY(sums, a, shift, b) multiply_by_waves(sums, a, shift, b PASS_EXCHANGE)
+#else
+#define DECLARE_EXCHANGE
+#define TAKE_EXCHANGE
+#define PASS_EXCHANGE
+#define MULTIPLY(sums, a, shift, b) multiply_by_waves(sums, a, shift, b)
+#endif
 
 // Eight elements of a tile, from elements m and k of its two axes on, both multiples of eight where they have to be:
 // along the depth (k), and along rows or columns of C (m).

@@ -12,8 +12,6 @@
 #define BLOCK_COLUMN(e, lane) ((lane) / 16 * 8 + (e))
 
 #define UNITS_K 16
-#define FIRST_STEP 0
-#define SECOND_STEP 0
 #define FIRST_LANE(i, k) ((i) + (k) / 8 * 16)  // from both copies
 #define FIRST_ELEMENT(i, k) (k)
 #define SECOND_LANE(k, j) ((j) + (k) / 8 * 16)
@@ -23,6 +21,9 @@
 
 typedef ushort16 Columns;
 typedef ushort16 Rows;
+#define UNITS_FIRST Columns
+#define UNITS_SECOND Rows
+#define UNITS_SUMS float8
 
 __attribute__((always_inline)) Columns read_columns(local const ushort *b, const int n, const int k, const int lane) {
     const int column = n + COLUMN_OF_UNITS(lane % 16);
@@ -34,8 +35,9 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
     return (ushort16)(DEEP_ROW8(a, row, k), DEEP_ROW8(a, row, k + 8));
 }
 
-#if !EMULATED
-#if OPERANDS == BFLOAT16
+#if EMULATED
+#define UNITS_ADD(columns, rows, sums) added_by_units(columns, rows, sums PASS_EXCHANGE)
+#elif OPERANDS == BFLOAT16
 #define UNITS_ADD(columns, rows, sums) \
     __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(as_short16(columns), as_short16(rows), sums)
 #else
@@ -47,4 +49,3 @@ __attribute__((always_inline)) Rows read_rows(local const ushort *a, const int m
         const float8 added = UNITS_ADD(columns, rows, SUMS8(sums)); \
         SET8(sums, added);                                          \
     }
-#endif
