@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.files import FileError
 from clgraft.plugins.plugin import Plugin
 
@@ -61,12 +62,15 @@ def known_models(swapped: bool = False) -> str:
     return "; ".join(f"{plugin.name}: {plugin.models}" for plugin in chosen)
 
 
-def environment() -> dict[str, str]:
-    """Return the process's environment with what the plugins' frameworks need; the user's own values stay."""
+def environment(device: str | None = None) -> dict[str, str]:
+    """Return the process's environment with what the plugins' frameworks need; the user's own values stay.
+
+    With `device` it names that for clgraft.
+    """
     needed: dict[str, str] = {}
     for plugin in plugins():
         needed.update(plugin.environment)
-    return {**needed, **os.environ}
+    return {**needed, **os.environ, **({settings.DEVICE.name: device} if device else {})}
 
 
 def _ours() -> Iterator[Plugin]:

@@ -43,9 +43,18 @@ NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capab
 USERS_EXPRESSIONS = {"mxnet_ops/operators/pointwise.py", "caffe_layers/layers/pointwise.py"}
 # what an operator is translated by, and names of functions that compute there what it means
 TRANSLATIONS = (
-    *("mxnet_ops/operators", "mxnet_ops/swap", "caffe_layers/layers"),
-    *("plugins/onnx/operators", "plugins/onnx/writing", "plugins/torch/lowering"),
+    *("mxnet_ops/operators", "mxnet_ops/optimizers", "mxnet_ops/regions", "mxnet_ops/swap", "mxnet_ops/symbols"),
+    *("mxnet_ops/training", "caffe_layers/layers", "caffe_layers/nets", "plugins/onnx", "plugins/torch"),
 )
+# files there that compute something, and what: no operator
+COMPUTED = {
+    "mxnet_ops/optimizers/numbers.py": "what number MXNet reads from a text, digit by digit",
+    "mxnet_ops/symbols/params.py": "how many elements the bytes of a file may hold",
+    "caffe_layers/nets/fillers.py": "initial values on the host, by Caffe's distributions",
+    "caffe_layers/nets/weights.py": "places of arrays in memory",
+    "plugins/onnx/costs.py": "estimates of what a lowering takes on the host",
+    "plugins/torch/held.py": "places in pages of memory",
+}
 ARITHMETIC = {
     *(
         "arange",
@@ -56,6 +65,7 @@ ARITHMETIC = {
         "minimum",
         "outer",
         "ravel_multi_index",
+        "repeat",
         "tril",
         "triu",
         "where",
@@ -71,6 +81,8 @@ ABOUT_PROBLEMS = re.compile(r"plugins/(command_line/|\w+/(bench_|check|tune)\w*\
 BUILDERS = {"build", "nn", "graph", "builder"}
 # calls whose arguments are estimates of what a lowering takes on the host
 BUDGETS = re.compile(r"make_room$|\bbudget\.\w+$")
+# what is divided by a name is a file's folder
+A_FOLDER = re.compile(r"(folder|path)$", re.IGNORECASE)
 # a value of an expression next to an operation, or a function that is called; and what may have a docstring
 CALLED = "ceil clamp erf exp expm1 fabs floor fmax fmin fmod hypot log log1p pow rint rsqrt select sign sqrt tanh trunc"
 FORMULA = re.compile(
@@ -109,7 +121,7 @@ ALLOWED = {
     "mxnet_ops.engine": {"core"},
     "mxnet_ops.operators": {"core", "mxnet_ops.engine"},
     "mxnet_ops.guards": {"core", "mxnet_ops.engine"},
-    "mxnet_ops.optimizers": {"mxnet_ops.engine"},
+    "mxnet_ops.optimizers": {"core", "mxnet_ops.engine"},
     "mxnet_ops.regions": {"core", "mxnet_ops.engine"},
     "mxnet_ops.frozen": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.regions"},
     "mxnet_ops.swap": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators"},
@@ -412,11 +424,19 @@ def test_adapters_hold_no_formulas(folder):
     assert not wrong, "\n".join(wrong)
 
 
+def translations(folder: str) -> Iterator[Path]:
+    """Yield a folder's files that translate operators."""
+    for path in files(folder):
+        name = path.relative_to(ROOT).as_posix()
+        if name not in COMPUTED and not ABOUT_PROBLEMS.match(name):
+            yield path
+
+
 @pytest.mark.parametrize("folder", TRANSLATIONS)
 def test_translations_compute_nothing(folder):
     """Tables, sizes that are rounded and functions of parameters are computed in core/nn, where operators have them."""
     wrong = []
-    for path in files(folder):
+    for path in translations(folder):
         for node in nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             module, _, function = called.rpartition(".")
@@ -453,14 +473,38 @@ def test_adapters_make_no_problems(folder):
 def test_translations_divide_nothing(folder):
     """Shares, means and parts of sizes are computed in core/nn."""
     wrong = []
-    for path in files(folder):
+    for path in translations(folder):
         calls = (node for node in nodes(path) if isinstance(node, ast.Call))
         estimated = {id(part) for call in calls if BUDGETS.search(ast.unparse(call.func)) for part in ast.walk(call)}
         for node in nodes(path):
             quotient = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv))
-            if quotient and id(node) not in estimated:
+            if quotient and id(node) not in estimated and not A_FOLDER.search(ast.unparse(node.left)):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", TRANSLATIONS)
+def test_translations_raise_to_no_powers(folder):
+    """Corrections, decays and the like are computed in core/nn; squares of sizes and bounds of types are numbers."""
+    wrong = []
+    for path in translations(folder):
+        for node in nodes(path):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _is_number(node.right):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _is_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_exceptions_are_needed(name):
+    """Each of them has arithmetic that would be found."""
+    found = nodes(ROOT / name)
+    called = {ast.unparse(node.func).rpartition(".")[2] for node in found if isinstance(node, ast.Call)}
+    divided = any(isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)) for node in found)
+    assert divided or ARITHMETIC & called
 
 
 @pytest.mark.parametrize("folder", TRANSLATIONS)

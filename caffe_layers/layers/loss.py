@@ -132,10 +132,10 @@ class OclEuclideanLoss(Loss):
 
     def in_net(self, build: Build, bottoms: list, weight: float) -> tuple[Tensor, ...]:
         total = losses.squared_distance(build, *bottoms, scale=losses.share(weight, self.normalizer))
-        return (losses.shared(build, total, losses.HALVES * self.normalizer),)
+        return (losses.shared(build, total, losses.halved(self.normalizer)),)
 
     def end(self, bottom: Any, top: Any) -> None:
-        top[0].data[...] = losses.share(self.loss[0], self.normalizer * losses.HALVES)
+        top[0].data[...] = losses.share(self.loss[0], losses.halved(self.normalizer))
 
     def expect_gradients(self, propagate_down: Any) -> None:
         """Return: both bottoms may have gradients."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from clgraft.caffe_layers.layers.built import BuiltLayer
 from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.shapes import matrix_shape
 
 AXES = 4  # a bottom has batch, channels, height and width
 ACROSS_CHANNELS = 0
@@ -55,6 +55,6 @@ class OclMVN(BuiltLayer):
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
         (x,), given = bottoms, self.parameters.mvn_param
         kept = 1 if given.across_channels else 2
-        rows = build.reshape(x, (math.prod(x.shape[:kept]), math.prod(x.shape[kept:])))
+        rows = build.reshape(x, matrix_shape(x.shape, kept))
         y = norms.centred_norm(build, rows, (1,), eps=given.eps if given.normalize_variance else None)
         return build.reshape(y, (*x.shape, *(1,) * (AXES - x.ndim)))  # Caffe's top has four axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from clgraft.caffe_layers.layers.built import BuiltLayer
@@ -51,7 +50,7 @@ class OclTile(BuiltLayer):
 
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
         (x,), axis, times = bottoms, self.axis, self.parameters.tile_param.tiles
-        rows = build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+        rows = build.reshape(x, moves.matrix_shape(x.shape, axis))
         y = moves.repeated(build, rows, (1, times), whole=True)
         return build.reshape(y, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
 
@@ -65,7 +64,7 @@ class OclReduction(BuiltLayer):
     def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
         (x,), given = bottoms, self.parameters.reduction_param
         axis = self.canonical_axis(given.axis, x.ndim)
-        rows = build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+        rows = build.reshape(x, moves.matrix_shape(x.shape, axis))
         value = {given.ASUM: "absolute", given.SUMSQ: "squares", given.MEAN: "mean"}.get(given.operation, "sum")
         return build.reshape(reductions.summed(build, rows, (1,), value, factor=given.coeff), x.shape[:axis])
 

@@ -29,9 +29,14 @@ def dropout(build: Build, x: Tensor, key: Tensor, rate: float, shared: Collectio
     """
     mask = tuple(1 if axis in shared else size for axis, size in enumerate(x.shape))
     problem = DropoutProblem("forward", "dropout", x.shape, mask, x.dtype)
-    keep = 1 - rate
-    scalars = dict(zip(problem.scalars(), (keep, 1 / keep if keep else 0.0)))
+    scalars = dict(zip(problem.scalars(), keep_and_scale(rate)))
     return build.add(problem, x, key, scalars=scalars)[0]
+
+
+def keep_and_scale(rate: float) -> tuple[float, float]:
+    """Return the probability with which `dropout` keeps an element, and what it multiplies those by."""
+    keep = 1 - rate
+    return keep, 1 / keep if keep else 0.0
 
 
 def kept(build: Build, x: Tensor, key: Tensor, rate: float) -> Tensor:

@@ -75,10 +75,14 @@ def moved_places(places: np.ndarray, old: Sizes, new: Sizes) -> np.ndarray:
     return np.ravel_multi_index(np.unravel_index(places.reshape(-1), old), new).reshape(places.shape)
 
 
-def reversed_first(lengths: Sizes, times: int) -> np.ndarray:
-    """Return for each of some sequences (rows) which element stands at each time when its first ones are reversed."""
+def reversed_first(lengths: Sizes, times: int, *, columns: int = 0) -> np.ndarray:
+    """Return for each of some sequences (rows) which element stands at each time when its first ones are reversed.
+
+    With `columns` the times are the rows, and so many columns belong to each sequence.
+    """
     steps = np.arange(times)
-    return np.array([np.where(steps < length, length - 1 - steps, steps) for length in lengths], np.int64)
+    table = np.array([np.where(steps < length, length - 1 - steps, steps) for length in lengths], np.int64)
+    return np.repeat(table.T, columns, axis=1) if columns else table
 
 
 def window_counts(size: Sizes, reach: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes) -> list[int]:

@@ -14,7 +14,6 @@ from clgraft.core.operators.pointwise import Reduction
 
 # the gradients of x0 and x1 in half of (x0 - x1)^2
 OPPOSITE = ("y0 = (x0 - x1) * scale;", "y0 = -((x0 - x1) * scale);")
-HALVES = 2.0  # what the sum of `squared_distance` is divided by
 # the output of x0, and the gradient at the output x0 and the label x1
 REGRESSIONS = {
     "linear": ("x0", "x0 - x1"),
@@ -84,6 +83,11 @@ def normalizer(kind: str, outer: int, inner: int = 1, valid: int = 1) -> float:
 def share(value: float, number: float) -> float:
     """Return the mean of a sum of so many terms on the host, or what weight each has; see `shared` for graphs."""
     return value / number
+
+
+def halved(number: float) -> float:
+    """Return what the sum of `squared_distance` is divided by where its loss is the mean of so many terms."""
+    return 2.0 * number
 
 
 def divided(build: Build, total: Tensor, counts: Tensor) -> Tensor:
@@ -288,7 +292,7 @@ def summed_sigmoid_cross_entropy(
 def squared_distance(build: Build, a: Tensor, b: Tensor, *, scale: float | str) -> Tensor:
     """Return the sum of (a - b)^2; the stated gradient of a is (a - b) times a number, whatever comes in, b's is -a's.
 
-    That is the gradient of half the sum, which is the loss: see `HALVES`.
+    That is the gradient of half the sum, which is the loss: see `halved`.
     """
     first, flat = build.here, (a.size,)
     given = [build.reshape(a, flat), build.reshape(b, flat)]

@@ -286,6 +286,18 @@ def adam(
     _add(build, parameter, (means, squares), text, numbers)
 
 
+def corrected_rate(lr: float, beta1: float, beta2: float, step: int) -> float:
+    """Return a learning rate with the corrections of `adam` in it, for an update that knows none of them.
+
+    Parameters
+    ----------
+    lr, beta1, beta2 : float
+    step : int
+        The first is 1.
+    """
+    return lr * (math.sqrt(1.0 - beta2**step) / (1.0 - beta1**step))
+
+
 def norm_factor(build: Build, gradients: Sequence[Tensor], most: Number) -> Tensor:
     """Return what gradients are multiplied by so that the root of the sum of all their squares is `most` at most."""
     total = _total(build, "y0 = x0 * x0;", gradients)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.formulas import assigned
+from clgraft.core.nn.reductions import FOLDS, by_fold
 from clgraft.core.problem import ceil_div
 
 # of whole numbers x0, then the zero point, then the scale
@@ -20,6 +23,15 @@ BYTES_ZERO = "clamp(rint(0 - fmin(x0, 0) / x1), 0, 255)"
 def block_size(size: int, count: int) -> int:
     """Return how many elements of an axis share each of so many scales; the last one may have fewer."""
     return ceil_div(size, count)
+
+
+def bytes_scale_and_zero(build: Build, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scale and the zero point, numbers without axes, with which bytes hold all elements, and zero."""
+    axes = [axis for axis, size in enumerate(x.shape) if size != 1]
+    low, high = (build.reshape(by_fold(build, FOLDS[fold], [x], axes), ()) for fold in ("min", "max"))
+    (scale,) = build.pointwise(assigned("y0", BYTES_SCALE), [low, high])
+    (zero,) = build.pointwise(assigned("y0", BYTES_ZERO), [low, scale])
+    return scale, zero
 
 
 def quantized(dtype: str, *, zero: bool) -> str:

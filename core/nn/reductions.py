@@ -69,7 +69,7 @@ FOLDS = {
     "log_sum": Fold("x0", "sum", "log(x0)"),
     "dot": Fold("x0 * x1", "sum"),
 }
-# the logarithm of a sum of exponentials, of elements and their maximum x1
+# exponentials of elements less their maximum x1, and the logarithm of what their sum x0 would be without that
 EXPONENTIALS = Fold("exp(x0 - (isfinite(x1) ? x1 : 0))", "sum")
 LOG_OF_EXPONENTIALS = "log(x0) + (isfinite(x1) ? x1 : 0)"
 
@@ -137,6 +137,13 @@ def by_fold(build: Build, fold: Fold, values: Sequence[Tensor], axes: Collection
     reduce = (Reduction(fold.operation, shape=kept_shape(shape, axes)),) if axes else ()
     given = ({}, "") if factor == 1.0 else ({"factor": factor}, "factor")
     return build.pointwise(assigned("y0", fold.element), values, given[0], reduce, given[1])[0]
+
+
+def log_of_exponentials(build: Build, x: Tensor, axes: Collection[int]) -> Tensor:
+    """Return the logarithm of the sum of exponentials over some axes, which stay as 1, without overflow."""
+    top = by_fold(build, FOLDS["max"], [x], axes)
+    total = by_fold(build, EXPONENTIALS, [x, top], axes)
+    return build.pointwise(assigned("y0", LOG_OF_EXPONENTIALS), [total, top])[0]
 
 
 def magnitudes(build: Build, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -83,6 +83,11 @@ def with_ones(shape: Sizes, places: Collection[int]) -> tuple[int, ...]:
     return tuple(1 if place in places else next(sizes) for place in range(len(shape) + len(places)))
 
 
+def matrix_shape(shape: Sizes, axis: int) -> tuple[int, int]:
+    """Return the shape of a matrix whose rows are the axes before one, and whose columns are that and those after."""
+    return math.prod(shape[:axis]), math.prod(shape[axis:])
+
+
 def flattened(shape: Sizes, first: int, last: int) -> tuple[int, ...]:
     """Return a shape whose axes from one to another, which is the last of them, are a single one."""
     return (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])

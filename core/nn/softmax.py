@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.ordering import first_elements, marked
 from clgraft.core.nn.reductions import kept_shape
+from clgraft.core.nn.shapes import matrix_shape
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.softmax import SoftmaxProblem
 
@@ -19,7 +20,7 @@ def around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
 
 def around_all_from(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     """Return the same where all axes from one on are taken as one, as by ONNX up to opset 12 and MXNet's outputs."""
-    return math.prod(shape[:axis]), math.prod(shape[axis:]), 1
+    return (*matrix_shape(shape, axis), 1)
 
 
 def softmax(

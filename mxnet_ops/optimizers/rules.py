@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
 
+from clgraft.core.nn.optimizers import corrected_rate
 from clgraft.mxnet_ops.engine.calls import lib
 from clgraft.mxnet_ops.optimizers.numbers import as_mxnet_reads
 from clgraft.mxnet_ops.optimizers.update import Arrays, Served, Update, register
@@ -84,8 +84,7 @@ class OclAdam(Served, mx.optimizer.Adam):
         """Return the learning rate, with the correction of the first means, and the weight decay of parameters."""
         found = []
         for index, lr, wd in zip(indices, self._get_lrs(indices), self._get_wds(indices)):
-            count = self._index_update_count[index]
-            lr *= math.sqrt(1.0 - self.beta2**count) / (1.0 - self.beta1**count)
+            lr = corrected_rate(lr, self.beta1, self.beta2, self._index_update_count[index])
             found.append((as_mxnet_reads(lr), as_mxnet_reads(wd)))
         return found
 
@@ -124,8 +123,7 @@ class OclAdamW(mx.optimizer.Optimizer):  # type: ignore[misc]
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """Update a parameter; as MXNet's method of this name."""
         self._update_count(index)
-        count = self._index_update_count[index]
-        rate = self._get_lr(index) * math.sqrt(1.0 - self.beta2**count) / (1.0 - self.beta1**count)
+        rate = corrected_rate(self._get_lr(index), self.beta1, self.beta2, self._index_update_count[index])
         given = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon, "wd": self._get_wd(index)}
         given.update({"clip_gradient": self.clip_gradient} if self.clip_gradient else {})
         mean, variance = state

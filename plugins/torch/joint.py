@@ -7,6 +7,7 @@ import operator
 import torch
 from torch.fx import GraphModule, Node
 
+from clgraft.core.nn.dropout import keep_and_scale
 from clgraft.plugins.torch.operators import adaptive_max_pool_backward, max_pool_backward
 
 aten = torch.ops.aten
@@ -100,7 +101,7 @@ def _multiply(joint: GraphModule, node: Node) -> None:
     if not known or any(user.target is not aten.native_dropout_backward.default for user in backward):
         return
     graph, meta = joint.graph, {**node.meta, "val": value}
-    scale = 0.0 if share == 1 else 1 / (1 - share)
+    keep, scale = keep_and_scale(share)
 
     def call(target: object, *arguments: object, **keywords: object) -> Node:
         made: Node = graph.call_function(target, arguments, keywords)
@@ -110,7 +111,7 @@ def _multiply(joint: GraphModule, node: Node) -> None:
     with graph.inserting_before(node):
         form = {"dtype": value.dtype, "device": value.device, "pin_memory": False}
         blank = call(aten.empty.memory_format, list(value.shape), **form)
-        mask = call(aten.mul.Tensor, call(aten.bernoulli.p, blank, 1 - share), scale)
+        mask = call(aten.mul.Tensor, call(aten.bernoulli.p, blank, keep), scale)
         if 0 in parts:
             parts[0].replace_all_uses_with(call(aten.mul.Tensor, x, mask))
     for user in backward:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -64,6 +65,22 @@ def test_whatever_is_read_is_in_the_table():
                 assert read, f"{path} needs no exception"
     assert found <= {setting.name for setting in settings.ALL}
     assert {setting.name for setting in READ_BY_C} <= found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_are_typed_in_the_table_alone(package):
+    """Others take them from there; what runs before clgraft can be imported, or without it, repeats them."""
+    wrong = []
+    for path in (ROOT / package).rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        if name == SETTINGS or name in APART:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            typed = isinstance(node, ast.Constant) and re.fullmatch(r"CLGRAFT_[A-Z_]+", str(node.value))
+            keyword = isinstance(node, ast.keyword) and re.fullmatch(r"CLGRAFT_[A-Z_]+", node.arg or "")
+            if typed or keyword:
+                wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_variables_of_others_are_in_the_table():

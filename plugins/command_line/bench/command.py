@@ -227,9 +227,7 @@ class _Run:
     ) -> None:
         self.seconds, self.results, self.peaks, self.progress = options.seconds, results, found, progress
         self.directions = options.directions or ()
-        self.environment = registry.environment()
-        if options.device:
-            self.environment["CLGRAFT_DEVICE"] = options.device
+        self.environment = registry.environment(options.device)
         self.done, self.until = 0, until
 
     def against(self, peer: Peer, cases: Sequence[Case], nets: Sequence[tuple[str, int]]) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.runtime import toolchains
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.results import NO_PEER, Measurement, Results, command_line
@@ -24,7 +25,7 @@ VARIABLES = (
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     *toolchains.thread_variables(),
-    "CLGRAFT_PEER_THREADS",  # what `clgraft bench` gives peers that read no variable of their own
+    settings.PEER_THREADS.name,  # what `clgraft bench` gives peers that read no variable of their own
 )
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 Speeds = dict[tuple[str, str, str], dict[int, tuple[float, float]]]

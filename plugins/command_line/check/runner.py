@@ -96,9 +96,7 @@ def run(
     CheckError
         If the process ended before the check did; holds its last lines.
     """
-    environment = registry.environment()
-    if device:
-        environment["CLGRAFT_DEVICE"] = device
+    environment = registry.environment(device)
     command = child.calling("clgraft.plugins.command_line.check.runner", "work", module, json.dumps(arguments))
     with tempfile.TemporaryFile(mode="w+", errors="replace") as words:
         try:

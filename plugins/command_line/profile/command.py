@@ -10,6 +10,7 @@ import sys
 import tempfile
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, asked, child, events, terminal
@@ -100,12 +101,10 @@ def collect(job: dict[str, Any], device: str | None) -> tuple[list[events.Event]
     ProfileError
         If the process ends too early.
     """
-    environment = registry.environment()
+    environment = registry.environment(device)
     with tempfile.TemporaryDirectory(prefix="clgraft-profile-") as folder:
         file = os.path.join(folder, "events")
-        environment.update(CLGRAFT_VERBOSE="plan,run,start", CLGRAFT_VERBOSE_FILE=file)
-        if device:
-            environment["CLGRAFT_DEVICE"] = device
+        environment.update({settings.VERBOSE.name: "plan,run,start", settings.VERBOSE_FILE.name: file})
         command = child.calling(WORKER)
         done = subprocess.run(
             command,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.tuning.database import Candidate, Database
@@ -61,9 +62,7 @@ def events(job: dict[str, Any], device: str | None, most_seconds: float | None) 
     TuneError
         If the process refuses the job.
     """
-    environment = {**registry.environment(), "CLGRAFT_TUNE": "off"}
-    if device:
-        environment["CLGRAFT_DEVICE"] = device
+    environment = {**registry.environment(device), settings.TUNE.name: "off"}
     command = calling("clgraft.plugins.command_line.tune.worker")
     with tempfile.TemporaryFile(mode="w+", errors="replace") as words:
         child = subprocess.Popen(

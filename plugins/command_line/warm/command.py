@@ -66,9 +66,7 @@ def build(job: dict[str, Any], device: str | None) -> dict[str, Any]:
     WarmError
         If it could not be done.
     """
-    environment = registry.environment()
-    if device:
-        environment["CLGRAFT_DEVICE"] = device
+    environment = registry.environment(device)
     done = subprocess.run(
         child.calling(WORKER),
         input=json.dumps(job),

@@ -193,11 +193,10 @@ def reverse_sequence(on: ModelBuilder, node: OnnxNode, x: OnnxValue, lengths: On
     counts = on.numbers(lengths)
     if not all(0 <= n <= times for n in counts):
         raise ValueError(f"lengths {counts[:8]} of sequences of {times}")
-    table = nn.reversed_first(counts, times)
     if batch_axis == 0:
-        return gathered(on, x, known(table), 1, x.shape, times, "rows")
-    rest = math.prod(x.shape[2:])
-    return gathered(on, x, known(np.repeat(table.T, rest, axis=1)), 0, x.shape, times, "elements")
+        return gathered(on, x, known(nn.reversed_first(counts, times)), 1, x.shape, times, "rows")
+    table = nn.reversed_first(counts, times, columns=math.prod(x.shape[2:]))
+    return gathered(on, x, known(table), 0, x.shape, times, "elements")
 
 
 @operator("MaxUnpool")

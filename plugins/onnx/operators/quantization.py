@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from onnx import helper
 
 from clgraft.core.nn import quantization as nn
-from clgraft.core.nn.reductions import FOLDS
 from clgraft.plugins.onnx.lowering import ModelBuilder
 from clgraft.plugins.onnx.nodes import OnnxNode, operator
 from clgraft.plugins.onnx.operators.linear import product
-from clgraft.plugins.onnx.operators.reductions import reduced
 from clgraft.plugins.onnx.operators.shapes import axis_of, repeated, sliced
 from clgraft.plugins.onnx.operators.windows import convolution
 from clgraft.plugins.onnx.values import OnnxValue
@@ -155,8 +153,6 @@ def quantized_convolution(
 @operator("DynamicQuantizeLinear")
 def quantize_dynamically(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Lower quantization to bytes whose scale follows from the extrema."""
-    axes = set(range(x.ndim))
-    low, high = (on.reshaped(reduced(on, x, axes, FOLDS[fold]), ()) for fold in ("min", "max"))
-    scale = on.pointwise(nn.BYTES_SCALE, [low, high])
-    zero = on.pointwise(nn.BYTES_ZERO, [low, scale], "uint8", "float32")
+    found = nn.bytes_scale_and_zero(on.build, on.given(x))
+    scale, zero = (on.taken(one, dtype) for one, dtype in zip(found, (x.dtype, "uint8")))
     return quantized(on, x, scale, zero, "uint8"), scale, zero

@@ -8,8 +8,9 @@ import numpy as np
 
 from clgraft.core.nn import softmax as nn
 from clgraft.core.nn.ordering import first_elements
-from clgraft.core.nn.reductions import EXPONENTIALS, FOLDS, LOG_OF_EXPONENTIALS, Fold, kept_shape, of_nothing
+from clgraft.core.nn.reductions import FOLDS, Fold, kept_shape, of_nothing
 from clgraft.core.nn.reductions import cumulative as cumulative_of
+from clgraft.core.nn.reductions import log_of_exponentials as log_of_exponentials_of
 from clgraft.core.nn.whole_numbers import truncated
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.plugins.onnx.lowering import ModelBuilder
@@ -39,12 +40,12 @@ def reduced_axes(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: OnnxValue
     return {axis_of(axis, x.ndim) for axis in given}
 
 
-def reduced(on: ModelBuilder, x: OnnxValue, axes: set[int], fold: Fold, *more: OnnxValue) -> OnnxValue:
-    """Return the elements of x, with those of other values, folded over axes that stay as 1."""
+def reduced(on: ModelBuilder, x: OnnxValue, axes: set[int], fold: Fold) -> OnnxValue:
+    """Return the elements of x folded over axes that stay as 1."""
     shape = kept_shape(x.shape, axes)
     if shape == x.shape:
-        return on.pointwise(fold.element, [x, *more])
-    return on.pointwise(fold.element, [x, *more], reductions=(Reduction(fold.operation, shape=shape),), shape=shape)
+        return on.pointwise(fold.element, [x])
+    return on.pointwise(fold.element, [x], reductions=(Reduction(fold.operation, shape=shape),), shape=shape)
 
 
 @operator(*REDUCTIONS)
@@ -76,8 +77,7 @@ def log_of_exponentials(on: ModelBuilder, node: OnnxNode, x: OnnxValue, axes: On
         return known(np.full(final, of_nothing("log_sum", x.dtype), x.dtype))
     if kept_shape(x.shape, gone) == x.shape:
         return on.reshaped(x, final)
-    top = reduced(on, x, gone, FOLDS["max"])
-    return on.reshaped(on.pointwise(LOG_OF_EXPONENTIALS, [reduced(on, x, gone, EXPONENTIALS, top), top]), final)
+    return on.reshaped(on.taken(log_of_exponentials_of(on.build, on.given(x), gone), x.dtype), final)
 
 
 @operator("Softmax", "LogSoftmax", "Hardmax")

@@ -53,7 +53,7 @@ def flatten(on: ModelBuilder, node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Lower a matrix of the axes before and from an axis."""
     axis = node.get("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
-    return on.reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return on.reshaped(x, nn.matrix_shape(x.shape, axis))
 
 
 @operator("Squeeze")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from clgraft.core.nn import norms
+from clgraft.core.nn.shapes import matrix_shape
 from clgraft.core.problem import SMALL
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand, widest
@@ -108,7 +109,7 @@ def batch_norm_backward(
 
 def _rows(x: Operand, normalized: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return how a layer norm sees x, the axes of its moments, and the shape of gamma."""
-    outer, inner = math.prod(x.shape[: len(x.shape) - len(normalized)]), math.prod(normalized)
+    outer, inner = matrix_shape(x.shape, len(x.shape) - len(normalized))
     if not outer * inner:
         raise NotLowered(f"[torch] got shape {x.shape} of a layer norm, expected elements")
     return (outer, inner), (1,), (1, inner)

@@ -76,6 +76,15 @@ def test_every_convention_builds_and_moves(kind, convention):
     assert np.isfinite(moved).all() and (moved != WEIGHT).all()
 
 
+def test_a_rate_with_adams_corrections():
+    """Adam that corrects nothing moves by it as Adam does that corrects, with eps after the corrections."""
+    adam = Optimizer("adam", "mxnet")
+    for step in (1, 2, 50, 10000):
+        found = adam.scalars(step, 0.3)
+        expected = 0.3 * math.sqrt(found["correction2"]) / found["correction1"]
+        assert math.isclose(optimizers.corrected_rate(0.3, 0.9, 0.999, step), expected, rel_tol=1e-9)
+
+
 def test_words_and_numbers_that_do_not_fit():
     with pytest.raises(ProblemError, match=r"optimizer 'adm', expected one of .*'adam'"):
         Optimizer("adm")

@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clgraft import core
 from clgraft.core.graph.reference import evaluate
-from clgraft.core.nn import dropout, elementwise, pooling, reductions, resizing, shapes
+from clgraft.core.nn import (
+    dropout,
+    elementwise,
+    indices,
+    pooling,
+    quantization,
+    reductions,
+    resizing,
+    shapes,
+)
 from clgraft.core.nn.builder import Build, Tensor
 from tests.core.nn.functions import built, expect_like
 
@@ -114,6 +124,40 @@ def test_summed(value, of):
         lambda x: 0.5 * of(x).sum((2, 3), keepdims=True),
         {"x": X},
     )
+
+
+def test_logarithms_of_sums_of_exponentials():
+    """Large elements do not overflow, and infinite ones make what NumPy's `logaddexp` makes of them."""
+    x = np.concatenate([X, 1000 * X, np.full((1, 4, 6, 4), -np.inf), np.where(X[:1] > 1.5, np.inf, X[:1])])
+    x = x.astype(np.float32)
+    build = Build()
+    y = reductions.log_of_exponentials(build, build.input("x", x.shape), (1, 3))
+    expected = np.logaddexp.reduce(np.logaddexp.reduce(x.astype(np.float64), 1, keepdims=True), 3, keepdims=True)
+    assert y.shape == expected.shape and np.isposinf(expected).any() and np.isneginf(expected).any()
+    graph = build.graph.graph(y.name)
+    np.testing.assert_allclose(evaluate(graph, {"x": x})[y.name], expected, rtol=1e-12)
+    np.testing.assert_allclose(core.context().compile(graph).run({"x": x})[y.name], expected, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("x", [X, X + 10, -X[:1] - 10, np.full((1, 1), -3, np.float32)])
+def test_bytes_that_hold_all_elements(x):
+    build = Build()
+    scale, zero = quantization.bytes_scale_and_zero(build, build.input("x", x.shape))
+    found = evaluate(build.graph.graph(scale.name, zero.name), {"x": x})
+    width = max(x.max(), 0) - min(x.min(), 0)
+    np.testing.assert_allclose(found[scale.name], width / 255, rtol=1e-6)
+    assert scale.shape == zero.shape == () and found[zero.name] == np.rint(-min(x.min(), 0) / (width / 255))
+
+
+def test_first_elements_reversed():
+    """In both orders of axes: sequences of 4 times, of which the first 3 and none are reversed."""
+    table = indices.reversed_first([3, 0], 4)
+    assert table.tolist() == [[2, 1, 0, 3], [0, 1, 2, 3]]
+    assert indices.reversed_first([3, 0], 4, columns=2).tolist() == [[2, 2, 0, 0], [1, 1, 1, 1], [0, 0, 2, 2], [3] * 4]
+
+
+def test_matrices_of_axes():
+    assert [shapes.matrix_shape((2, 3, 5), axis) for axis in range(4)] == [(1, 30), (2, 15), (6, 5), (30, 1)]
 
 
 def test_resized():
