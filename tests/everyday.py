@@ -159,6 +159,7 @@ RULES = (
     rule("core/test_conv_gpu_winograd.py", "test_every_tile*", every=9),
     rule("core/test_conv_gpu_winograd.py", "test_random_problems", every=20),
     rule("core/test_conv_winograd.py", "test_matches_float64", "*plain-3x3-bias*"),
+    rule("core/test_conv_winograd.py", "test_every_number_*", "4-64-forward", "4-48-backward_filter"),
     rule("core/test_conv_winograd.py", "test_five_taps_match_float64", "bias-*"),
     rule(
         "core/test_conv_winograd.py",

@@ -85,6 +85,9 @@ def take_out(
     sizes : dict of str to int
         Bytes of what is kept, by name.
     """
+    other = planned.prepared
+    if other and all(_follows(launch, node, constants) for launch in other.launches if launch.prepares):
+        planned = other
     taken: list[Launch] = []
     sizes: dict[str, int] = {}
     places: dict[int, tuple[str, int]] = {}  # offset in the workspace -> name of what is kept, bytes that go

@@ -31,13 +31,16 @@ def delegate(
     def renamed(item: Any) -> Any:
         return type(item)(names.get(item.name, item.name)) if isinstance(item, (Buffer, Accumulate)) else item
 
-    delegated = planner.launches(problem) if epilogue is None else planner.fused(problem, epilogue)
-    launches = tuple(
-        replace(
-            launch,
-            arguments=tuple(map(renamed, launch.arguments)),
-            writes=tuple(names.get(name, name) for name in launch.writes),
+    def all_renamed(delegated: Launches) -> Launches:
+        launches = tuple(
+            replace(
+                launch,
+                arguments=tuple(map(renamed, launch.arguments)),
+                writes=tuple(names.get(name, name) for name in launch.writes),
+            )
+            for launch in delegated.launches
         )
-        for launch in delegated.launches
-    )
-    return Launches(launches, delegated.workspace_bytes)
+        prepared = delegated.prepared and all_renamed(delegated.prepared)
+        return Launches(launches, delegated.workspace_bytes, prepared)
+
+    return all_renamed(planner.launches(problem) if epilogue is None else planner.fused(problem, epilogue))

@@ -91,10 +91,18 @@ class Launch:
 
 @dataclass(frozen=True)
 class Launches:
-    """What an implementation plans for a problem: launches in order, and the workspace that they share."""
+    """What an implementation plans for a problem: launches in order, and the workspace that they share.
+
+    Attributes
+    ----------
+    prepared : Launches or None
+        What is faster where the buffers of its launches that prepare (`Launch.prepares`) never change, so that these
+        run once.
+    """
 
     launches: tuple[Launch, ...]
     workspace_bytes: int = 0
+    prepared: Launches | None = None
 
     @property
     def precision(self) -> str:
@@ -121,7 +129,11 @@ class Launches:
 
     def again(self) -> Launches:
         """Return the same launches of other kernels: those of a plan that runs the problem once more."""
-        return replace(self, launches=tuple(replace(item, kernel=item.kernel.again()) for item in self.launches))
+        return replace(
+            self,
+            launches=tuple(replace(item, kernel=item.kernel.again()) for item in self.launches),
+            prepared=self.prepared and self.prepared.again(),
+        )
 
 
 def ints(*values: int) -> tuple[Constant, ...]:

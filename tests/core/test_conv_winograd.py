@@ -70,6 +70,32 @@ def test_matches_float64(context: Context, tile: int, name: str, direction: str)
     check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("outputs", [32, 48, 64])
+def test_every_number_of_rows(context: Context, tile: int, outputs: int, direction: str) -> None:
+    """Whole register tiles and smaller ones share the tiles, or in gradients of weights the channels."""
+    rows = winograd_tiles.winograd_tile(context.planner, outputs).rows
+    for count in range(1, 2 * rows + 1):
+        channels, width = (count, 2) if direction == "backward_filter" else (16, count)
+        size = f"n1 ic{channels} ih{tile} iw{tile * width} oc{outputs} kh3 kw3 ph1 pw1"
+        if direction == "backward_data":
+            size = f"n1 ic{outputs} ih{tile} iw{tile * width} oc{channels} kh3 kw3 ph1 pw1"
+        check(context, core.parse(f"conv {direction} {size}"), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 6, 8, 12])
+def test_last_register_tiles_leave_few_rows_idle(rows: int) -> None:
+    tile = RegisterTile(rows, 4, 16)
+    for count in range(1, 4 * rows):
+        best = min(
+            number
+            for whole in range(5)
+            for last in range(3)
+            if (number := whole * rows + last * tile.last_rows) >= count
+        )
+        assert count <= best == tile.padded(count) <= ceil_div(count, rows) * rows
+
+
 @pytest.fixture(scope="module", params=["64 cores", "256-bit vectors"])
 def other_machine(request: pytest.FixtureRequest, tile: int) -> Context:
     """A context that plans for another machine, and runs on this one."""

@@ -83,6 +83,31 @@ def test_constants_that_nothing_reads_any_more_are_not_kept(context):
         assert kept and all(array.ctypes.data % 64 == 0 for array in kept)
 
 
+OWN = "conv forward n8 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1 b1"  # work-items transform weights that may change
+
+
+@pytest.mark.parametrize("activation", ["", "relu"])
+def test_constants_are_transformed_once_where_work_items_would(context, activation):
+    device = context.device
+    if not device.is_cpu or device.vector_width < 16 or device.compute_units > 8:
+        pytest.skip("the device's work-items do not transform these weights themselves")
+    assert not any(launch.prepares for launch in context.choose(core.parse(OWN)).launches.launches)
+    on, rng = GraphBuilder(), np.random.default_rng(5)
+    shapes = {"x": (8, 512, 7, 7), "w": (512, 512, 3, 3), "b": (512,)}
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
+    (value,) = on.add(OWN, *(on.input(name, shape) for name, shape in shapes.items()))
+    if activation:
+        (value,) = on.add("pointwise x0[8,512,7,7] : y0 = max(x0, 0);", value)
+    graph = on.graph(value)
+    x = arrays.pop("x")
+    plain = context.compile(graph, "-prepare", constants=arrays)
+    compiled = context.compile(graph, constants=arrays)
+    _, constants = compiled.prepared(graph.outputs)
+    assert sum(array.nbytes for name, array in constants.items() if name.startswith("kept")) > 36 * 512 * 512 * 4
+    assert compiled.report().launches == plain.report().launches == 1
+    assert compiled.run({"x": x})[value].tobytes() == plain.run({"x": x})[value].tobytes()
+
+
 EQUAL = ("conv forward n3 ic16 ih17 iw15 oc16 kh1 kw1 b1", "conv forward n3 ic16 ih17 iw15 oc16 kh3 kw3 ph1 pw1 b1")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.problem import round_up
 
 
 def lanes_of(device: DeviceInfo, dtype: str) -> int:
@@ -25,6 +26,18 @@ class RegisterTile:
     def columns(self) -> int:
         """Elements of a row."""
         return self.vectors * self.lanes
+
+    @property
+    def last_rows(self) -> int:
+        """Rows of a smaller tile, which takes the last rows of a product."""
+        return (self.rows + 1) // 2 if self.rows % 3 else self.rows // 3 * 2
+
+    def padded(self, count: int) -> int:
+        """Return how many rows a product of `count` rows takes: whole tiles, and at most two smaller ones."""
+        rest, last = count % self.rows, self.last_rows
+        if rest == 0 or rest > last:
+            return round_up(count, self.rows)
+        return count - rest + (2 * last - self.rows if rest <= 2 * last - self.rows and count > rest else last)
 
     def defines(self) -> dict[str, int]:
         """Return the kernels' macros."""

@@ -141,30 +141,47 @@ constant real POINT_NORMS[PAIRS] = {
 #define Q_NORM (REAL(0.5) / (Q * Q * (Q * Q - P * P)))
 #define ZERO_NORM (1 / (P * P * Q * Q))
 
-// B^T d, the source's transform of one axis: SIDE to SIDE.
-#define TRANSFORM_SOURCE(d, out)                                                      \
+// B^T d, the source's transform of one axis: SIDE to SIDE, and its first and second half.
+#define FIRST_OF_SOURCE(d, out)                                                       \
     {                                                                                 \
         const TRANSFORMED a_ = (d)[4] - Q * Q * (d)[2], b_ = (d)[3] - Q * Q * (d)[1]; \
-        const TRANSFORMED c_ = (d)[4] - P * P * (d)[2], e_ = (d)[3] - P * P * (d)[1]; \
-        out[0] = P * P * Q * Q * (d)[0] - (P * P + Q * Q) * (d)[2] + (d)[4];          \
-        out[1] = a_ + P * b_;                                                         \
-        out[2] = a_ - P * b_;                                                         \
-        out[3] = c_ + Q * e_;                                                         \
-        out[4] = c_ - Q * e_;                                                         \
-        out[5] = P * P * Q * Q * (d)[1] - (P * P + Q * Q) * (d)[3] + (d)[5];          \
+        (out)[0] = P * P * Q * Q * (d)[0] - (P * P + Q * Q) * (d)[2] + (d)[4];        \
+        (out)[1] = a_ + P * b_;                                                       \
+        (out)[2] = a_ - P * b_;                                                       \
     }
+#define SECOND_OF_SOURCE(d, out)                                                      \
+    {                                                                                 \
+        const TRANSFORMED c_ = (d)[4] - P * P * (d)[2], e_ = (d)[3] - P * P * (d)[1]; \
+        (out)[0] = c_ + Q * e_;                                                       \
+        (out)[1] = c_ - Q * e_;                                                       \
+        (out)[2] = P * P * Q * Q * (d)[1] - (P * P + Q * Q) * (d)[3] + (d)[5];        \
+    }
+#define TRANSFORM_SOURCE(d, out) {FIRST_OF_SOURCE(d, out) SECOND_OF_SOURCE(d, out + 3)}
 
 #if TAPS == 3
 
-// A^T m, the products' transform: SIDE to TILE.
-#define TRANSFORM_PRODUCT(m, out)                                           \
-    {                                                                       \
-        const TRANSFORMED a_ = (m)[1] + (m)[2], b_ = P * ((m)[1] - (m)[2]); \
-        const TRANSFORMED c_ = (m)[3] + (m)[4], e_ = Q * ((m)[3] - (m)[4]); \
-        out[0] = (m)[0] + a_ + c_;                                          \
-        out[1] = b_ + e_;                                                   \
-        out[2] = P * P * a_ + Q * Q * c_;                                   \
-        out[3] = P * P * b_ + Q * Q * e_ + (m)[5];                          \
+// A^T m, the products' transform: SIDE to TILE, and its even and odd elements.
+#define EVEN_OF_PRODUCT(m, out)                                       \
+    {                                                                 \
+        const TRANSFORMED a_ = (m)[1] + (m)[2], c_ = (m)[3] + (m)[4]; \
+        (out)[0] = (m)[0] + a_ + c_;                                  \
+        (out)[1] = P * P * a_ + Q * Q * c_;                           \
+    }
+#define ODD_OF_PRODUCT(m, out)                                                    \
+    {                                                                             \
+        const TRANSFORMED b_ = P * ((m)[1] - (m)[2]), e_ = Q * ((m)[3] - (m)[4]); \
+        (out)[0] = b_ + e_;                                                       \
+        (out)[1] = P * P * b_ + Q * Q * e_ + (m)[5];                              \
+    }
+#define TRANSFORM_PRODUCT(m, out)      \
+    {                                  \
+        TRANSFORMED even_[2], odd_[2]; \
+        EVEN_OF_PRODUCT(m, even_)      \
+        ODD_OF_PRODUCT(m, odd_)        \
+        out[0] = even_[0];             \
+        out[1] = odd_[0];              \
+        out[2] = even_[1];             \
+        out[3] = odd_[1];              \
     }
 
 // A y, the gradients' transform: TILE to SIDE.
@@ -316,3 +333,36 @@ constant real POINT_NORMS[PAIRS] = {
 #endif
 #define TRANSFORM_2D(F, from, to, in, put) TRANSFORM_LINES(_Pragma("unroll"), F, from, to, in, put)
 #define TRANSFORM_2D_IN_LOOPS(F, from, to, in, put) TRANSFORM_LINES(_Pragma("unroll 1"), F, from, to, in, put)
+
+// The same for transforms whose results fall into two halves that share no arithmetic: a half of the columns' results
+// at a time stays in registers, of which it needs `rows` x from; row(half, k) is the row of its k-th results.
+#define TRANSFORM_HALF(HALF_F, F, half, rows, from, to, row, in, put)                               \
+    {                                                                                               \
+        TRANSFORMED half_done[(rows) * (from)];                                                     \
+        _Pragma("unroll") for (int j = 0; j < (from); j++) {                                        \
+            TRANSFORMED column_[from], out_[rows];                                                  \
+            _Pragma("unroll") for (int i = 0; i < (from); i++) column_[i] = in(i, j);               \
+            HALF_F(column_, out_)                                                                   \
+            _Pragma("unroll") for (int i = 0; i < (rows); i++) half_done[i * (from) + j] = out_[i]; \
+        }                                                                                           \
+        _Pragma("unroll") for (int i = 0; i < (rows); i++) {                                        \
+            TRANSFORMED out_[to];                                                                   \
+            F(half_done + i * (from), out_)                                                         \
+            _Pragma("unroll") for (int j = 0; j < (to); j++) { put(row(half, i), j, out_[j]) }      \
+        }                                                                                           \
+    }
+#define HALF_OF_ROWS(half, k) ((half) * SIDE / 2 + (k))
+#define EVEN_OR_ODD_ROWS(half, k) (2 * (k) + (half))
+
+// The transforms of tiles on CPU devices; with HALVES, registers hold half of a tile.
+#if defined(HALVES) && SIDE == 6 && TAPS == 3 && TAPS_H > 1 && TAPS_W > 1
+#define TRANSFORM_SOURCE_2D(in, put)                                                                  \
+    TRANSFORM_HALF(FIRST_OF_SOURCE, TRANSFORM_SOURCE, 0, SIDE / 2, SIDE, SIDE, HALF_OF_ROWS, in, put) \
+    TRANSFORM_HALF(SECOND_OF_SOURCE, TRANSFORM_SOURCE, 1, SIDE / 2, SIDE, SIDE, HALF_OF_ROWS, in, put)
+#define TRANSFORM_PRODUCT_2D(in, put)                                                                      \
+    TRANSFORM_HALF(EVEN_OF_PRODUCT, TRANSFORM_PRODUCT, 0, TILE / 2, SIDE, TILE, EVEN_OR_ODD_ROWS, in, put) \
+    TRANSFORM_HALF(ODD_OF_PRODUCT, TRANSFORM_PRODUCT, 1, TILE / 2, SIDE, TILE, EVEN_OR_ODD_ROWS, in, put)
+#else
+#define TRANSFORM_SOURCE_2D(in, put) TRANSFORM_2D_IN_LOOPS(TRANSFORM_SOURCE, SIDE, SIDE, in, put)
+#define TRANSFORM_PRODUCT_2D(in, put) TRANSFORM_2D_IN_LOOPS(TRANSFORM_PRODUCT, SIDE, TILE, in, put)
+#endif

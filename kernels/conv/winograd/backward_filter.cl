@@ -43,6 +43,30 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_co
     }
 }
 
+// M of `rows` channels from c on, in filter_product.
+#define MULTIPLY_CHANNELS(rows)                                                              \
+    {                                                                                        \
+        for (int first = 0; first < tile_count; first += SUMMED) {                           \
+            realv acc[rows][NV];                                                             \
+            SET_ROWS(rows, acc, 0)                                                           \
+            global const real *a = vs + (long)first * WC + c, *b = ys + (long)first * COLS;  \
+            for (int tile = first; tile < min(first + SUMMED, tile_count); tile++) {         \
+                STEP_ROWS(rows, acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))           \
+                a += WC;                                                                     \
+                b += COLS;                                                                   \
+            }                                                                                \
+            const bool old = part.first_row || first;                                        \
+            ROWS_OF(rows) {                                                                  \
+                if (c + i_ < count) {                                                        \
+                    TILE_VECTORS {                                                           \
+                        global real *sum = ms + (c + i_) * COLS + v_ * VL;                   \
+                        STORE_REALS(sum, old ? LOAD_REALS(sum) + acc[i_][v_] : acc[i_][v_]); \
+                    }                                                                        \
+                }                                                                            \
+            }                                                                                \
+        }                                                                                    \
+    }
+
 // One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the
 // part, and adds to the products of the parts before it.
 SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
@@ -55,29 +79,10 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
     global const real *ys = OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS;
     global real *ms =
         OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS;
-    for (int c = 0; c < count; c += MR) {
-        for (int first = 0; first < tile_count; first += SUMMED) {
-            realv acc[MR][NV];
-            TILE_SET(acc, 0)
-            global const real *a = vs + (long)first * WC + c, *b = ys + (long)first * COLS;
-            for (int tile = first; tile < min(first + SUMMED, tile_count); tile++) {
-                TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
-                a += WC;
-                b += COLS;
-            }
-            const bool old = part.first_row || first;
-#pragma unroll
-            for (int i = 0; i < MR; i++) {
-                if (c + i < count) {
-#pragma unroll
-                    for (int v = 0; v < NV; v++) {
-                        global real *sum = ms + (c + i) * COLS + v * VL;
-                        STORE_REALS(sum, old ? LOAD_REALS(sum) + acc[i][v] : acc[i][v]);
-                    }
-                }
-            }
-        }
-    }
+    const int whole = rows_of_whole_tiles(count);
+    int c = 0;
+    for (; c < whole; c += MR) MULTIPLY_CHANNELS(MR)
+    for (; c < count; c += LAST_MR) MULTIPLY_CHANNELS(LAST_MR)
 }
 
 // dw of VL outputs and CHANNELS channels from M.

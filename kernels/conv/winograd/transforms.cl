@@ -39,6 +39,9 @@ typedef struct {
     TILE_ROWS_FIELDS
 } TileRows;
 
+#if NV * MR > 16  // sums that stay in registers: there are 32 of them
+#define HALVES
+#endif
 #define TRANSFORMED realv
 #include "conv/winograd/axes.cl"
 
@@ -134,7 +137,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
                 global real *element = to + (row * tile_w + tile) * WC;
 #define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j) * DILATE_W) * VL)
 #define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
-                TRANSFORM_2D_IN_LOOPS(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
+                TRANSFORM_SOURCE_2D(PIXEL, PUT)
 #undef PIXEL
 #undef PUT
             }

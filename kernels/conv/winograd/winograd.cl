@@ -76,16 +76,26 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
 #define SUMMED_APART (SIDE >= 8)
 
 // The register tile: M[tile][COLS] (+)= sum over up to SUMMED channels of V[tile][channel] * U[channel][COLS].
-void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add) {
-    realv acc[MR][NV];
-    TILE_SET(acc, add && !SUMMED_APART ? LOAD_REALS(M + i_ * COLS + v_ * VL) : (realv)(0))
-    for (int c = 0; c < channels; c++) {
-        TILE_STEP(acc, V[i_ * WC], vector_[v_] = LOAD_REALS(U + v_ * VL))
-        V++;
-        U += COLS;
+#define MULTIPLY_TILES(rows, M, V, U, channels, add)                                                    \
+    {                                                                                                   \
+        realv acc[rows][NV];                                                                            \
+        SET_ROWS(rows, acc, add && !SUMMED_APART ? LOAD_REALS(M + i_ * COLS + v_ * VL) : (realv)(0))    \
+        for (int c = 0; c < channels; c++) {                                                            \
+            STEP_ROWS(rows, acc, V[i_ * WC], vector_[v_] = LOAD_REALS(U + v_ * VL))                     \
+            V++;                                                                                        \
+            U += COLS;                                                                                  \
+        }                                                                                               \
+        if (SUMMED_APART && add) SET_ROWS(rows, acc, acc[i_][v_] + LOAD_REALS(M + i_ * COLS + v_ * VL)) \
+        STORE_ROWS(rows, acc, M, COLS)                                                                  \
     }
-    if (SUMMED_APART && add) TILE_SET(acc, acc[i_][v_] + LOAD_REALS(M + i_ * COLS + v_ * VL))
-    TILE_STORE(acc, M, COLS)
+
+void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add) {
+    MULTIPLY_TILES(MR, M, V, U, channels, add)
+}
+
+void multiply_last_tile(global real *M, global const real *V, global const real *U, const int channels,
+                        const bool add) {
+    MULTIPLY_TILES(LAST_MR, M, V, U, channels, add)
 }
 
 // U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, TAPS, TAPS) and its
@@ -147,15 +157,22 @@ SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
 void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
               const long u_size, const int tiles, const int tile_count, const int first, const int last, int e,
               const int last_e) {
+    const int whole = rows_of_whole_tiles(tile_count);
     for (; e < last_e; e++) {
         for (int chunk = first; chunk < last; chunk += WC) {
             for (int part = 0; part < WC; part += SUMMED) {
                 if (part && chunk + part >= last) break;
-                for (int tile = 0; tile < tile_count; tile += MR) {
-                    multiply_tile(
-                        M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC + part),
-                        weights + e * u_size + (chunk - first + part) * COLS, min(last - chunk - part, SUMMED),
-                        chunk + part > 0);
+                const int count = min(last - chunk - part, SUMMED);
+                const bool add = chunk + part > 0;
+                global real *to = M + e * m_size;
+                global const real *source = V + e * v_size + (long)chunk * tiles + part;
+                global const real *factors = weights + e * u_size + (chunk - first + part) * COLS;
+                int tile = 0;
+                for (; tile < whole; tile += MR) {
+                    multiply_tile(to + tile * COLS, source + tile * WC, factors, count, add);
+                }
+                for (; tile < tile_count; tile += LAST_MR) {
+                    multiply_last_tile(to + tile * COLS, source + tile * WC, factors, count, add);
                 }
             }
         }
@@ -183,7 +200,7 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 #define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * m_size)
 #define PUT(i, j, value) \
     if (column + (j) * DILATE_W < ow) STORE_REALS(to + ((i) * ow + (j) * DILATE_W) * VL, value + start);
-            TRANSFORM_2D_IN_LOOPS(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
+            TRANSFORM_PRODUCT_2D(PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
         }

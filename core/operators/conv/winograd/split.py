@@ -10,7 +10,7 @@ from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry, transform_cost
 from clgraft.core.planning.tickets import turns
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import ceil_div
 
 SLICE_BYTES = 768 * 1024  # part of the L2 cache that a slice may fill
 OWN_WEIGHTS_BYTES = 5 * 2**20  # part of a core's L3 cache that a slice with weights of its own may fill
@@ -78,7 +78,7 @@ def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -
     outputs = split.blocks * tile.columns
     weights = g.elements * g.channels * outputs
     rounds = ceil_div(split.rows, split.block_rows)
-    tiles = rounds * round_up(split.block_rows * g.tile_w, tile.rows)
+    tiles = rounds * tile.padded(split.block_rows * g.tile_w)
     transforms = split.rows * g.tile_w * (g.channels + outputs) * transform_cost(g)
     reads = 0 if split.own_weights else rounds * weights * 4 / FAR_BYTES
     item = tiles * weights / COSTS["products"] + transforms + reads

@@ -106,8 +106,14 @@ def plan(
         split = winograd_split.given(chosen, geometry, register)
     else:
         split = winograd_split.heuristic(geometry, register, planner.device.compute_units)
-    launches = _WinogradBuilder(problem, planner, geometry, register, epilogue).plan(split)
-    return launches.saving(problem.operations, geometry.operations)
+
+    def planned(split: TileSplit | None) -> Launches:
+        launches = _WinogradBuilder(problem, planner, geometry, register, epilogue).plan(split)
+        return launches.saving(problem.operations, geometry.operations)
+
+    if split and split.own_weights:
+        return replace(planned(split), prepared=planned(split._replace(own_weights=False)))
+    return planned(split)
 
 
 class _WinogradBuilder:
