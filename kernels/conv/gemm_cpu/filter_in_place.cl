@@ -22,41 +22,45 @@
 
 #define LINE (64 / (int)sizeof(stored))  // elements of a cache line
 
+typedef struct {
+    FILTER_SPLIT_FIELDS  // block: pixels of a block; blocks: of a split; rows and tiles: register tiles of an item
+} FilterSplit;
+
 kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, partial), TENSOR(dw),
-                            const int accumulate, const int direct, const int batch, const int row_count, const int column_count, const int groups, const long pixels,
-                            const int block, const int blocks_of_split, const int rows_of_item, const int tiles_of_item,
-                            volatile global int *tickets, local real *turned) {
+                            const int accumulate, const int batch, const int row_count, const int column_count,
+                            const int groups, const long pixels, const FilterSplit cut, volatile global int *tickets,
+                            local real *turned) {
     const int row_tiles = (row_count + MR - 1) / MR, column_tiles = (column_count + COLS - 1) / COLS;
-    const int row_items = (row_tiles + rows_of_item - 1) / rows_of_item,
-              column_items = (column_tiles + tiles_of_item - 1) / tiles_of_item;
-    const long all = batch * pixels, split_size = (long)blocks_of_split * block;
+    const int row_items = (row_tiles + cut.rows - 1) / cut.rows,
+              column_items = (column_tiles + cut.tiles - 1) / cut.tiles;
+    const long all = batch * pixels, split_size = (long)cut.blocks * cut.block;
     const long a_image = groups * row_count * pixels, b_image = groups * column_count * pixels;
     const int splits = (int)((all + split_size - 1) / split_size), workers = get_global_size(0);
-    const int items = splits * row_items * column_items * groups, turned_pitch = (block + VL) * COLS;
+    const int items = splits * row_items * column_items * groups, turned_pitch = (cut.block + VL) * COLS;
     long next_a[MOST_PIXELS / LINE + 1], next_b[MOST_PIXELS / LINE + 1];  // where lines of the next block begin
 
     FOR_ITEMS(share) {
         const int split = share.item % splits, row_item = share.item / splits % row_items;
         const int column_item = share.item / splits / row_items % column_items,
                   group = share.item / splits / row_items / column_items;
-        const int first_row = row_item * rows_of_item * MR, last_row = min(first_row + rows_of_item * MR, row_count);
-        const int first_tile = column_item * tiles_of_item, tile_count = min(tiles_of_item, column_tiles - first_tile);
+        const int first_row = row_item * cut.rows * MR, last_row = min(first_row + cut.rows * MR, row_count);
+        const int first_tile = column_item * cut.tiles, tile_count = min(cut.tiles, column_tiles - first_tile);
         const int first_column = first_tile * COLS, last_column = min(first_column + tile_count * COLS, column_count);
         const long first_pixel = split * split_size, last_pixel = min(first_pixel + split_size, all);
         global const stored *as = OPEN(a) + group * row_count * pixels;
         global const stored *bs = OPEN(b) + group * column_count * pixels;
         const int asked = (COLS * MR + last_row - first_row - 1) / (last_row - first_row);  // columns for each product
-        for (long first = first_pixel; first < last_pixel; first += block) {
-            const int count = (int)min(last_pixel - first, (long)block);
-            
+        for (long first = first_pixel; first < last_pixel; first += cut.block) {
+            const int count = (int)min(last_pixel - first, (long)cut.block);
+
 #ifdef X_NOASK
-                        const bool asks = false;
+            const bool asks = false;
 #else
-            const bool asks = first + block < last_pixel, ends = direct && !asks;
+            const bool asks = first + cut.block < last_pixel, ends = cut.direct && !asks;
 #endif
 
-            for (int i = 0; asks && i < (block + LINE - 1) / LINE; i++) {
-                const long pixel = min(first + block + i * LINE, last_pixel - 1), image = pixel / pixels;
+            for (int i = 0; asks && i < (cut.block + LINE - 1) / LINE; i++) {
+                const long pixel = min(first + cut.block + i * LINE, last_pixel - 1), image = pixel / pixels;
                 next_a[i] = image * a_image + pixel - image * pixels;
                 next_b[i] = image * b_image + pixel - image * pixels;
             }
@@ -74,9 +78,8 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                 b_at += b_image - (p ? 0 : begin);
             }
             for (int tile = 0; tile < tile_count; tile++) {
-                global real *sums = OPEN(partial) +
-                                    ((split * groups + group) * column_tiles + first_tile + tile) * (long)row_count *
-                                        COLS;
+                global real *sums = OPEN(partial) + ((split * groups + group) * column_tiles + first_tile + tile) *
+                                                        (long)row_count * COLS;
                 for (int row = first_row; row < last_row; row += MR) {
                     const int rows = min(last_row - row, MR);
                     global const stored *a_of[MR];
@@ -93,7 +96,6 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                     int end = (int)min((long)count, pixels - begin);  // of an image's pixels
                     local const real *vectors = turned + tile * turned_pitch;
                     for (int p = 0; p < count;) {
-                        
 #ifdef X_AHEAD
                         const int stop = min(p / LINE * LINE + LINE, end);
                         const long ahead = p + LINE < count ? at + LINE : MR * pixels + image * a_image + begin;
@@ -104,8 +106,9 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
 
                         if (asks) {
                             global const stored *a_next = as + next_a[p / LINE] + row * pixels;
-                            global const stored *b_next = bs + next_b[p / LINE] +
-                                                          (first_column + tile * COLS + (row - first_row) / MR * asked) * pixels;
+                            global const stored *b_next =
+                                bs + next_b[p / LINE] +
+                                (first_column + tile * COLS + (row - first_row) / MR * asked) * pixels;
                             if (p / LINE % tile_count == tile) {
                                 TILE_ROWS __builtin_prefetch(a_next + i_ * pixels, 0, 2);
                             }

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import FILTER_SPLIT
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, dense_pixels
 from clgraft.core.operators.conv.gemm_cpu.partial_sums import splits_cycles, sum_of_partials
@@ -29,6 +30,7 @@ from clgraft.core.planning.launches import (
     Workspace,
     ints,
 )
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import SMALL, ceil_div, round_up
@@ -62,6 +64,11 @@ class Split:
     def direct(self) -> bool:
         """Whether nothing is left to be added or transposed when the pixels are summed."""
         return self.turned and self.splits == 1
+
+    def argument(self) -> StructConstant:
+        """Return the kernel's FilterSplit."""
+        fields = {"block": self.block, "blocks": self.blocks, "rows": self.row_tiles, "tiles": self.tiles}
+        return FILTER_SPLIT.pack({"direct": int(self.direct), **fields})
 
 
 @dataclass(frozen=True)
@@ -174,7 +181,7 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
         launches.append(collect(problem, planner, x, "dw"))
     partial = layout.take(s.splits * work.groups * column_tiles * tile.columns * rows * work.size, work.size)
     items = s.splits * ceil_div(row_tiles, s.row_tiles) * ceil_div(column_tiles, s.tiles) * work.groups
-    defines = {**tile.defines(), "MOST_PIXELS": BLOCK}
+    defines = {**FILTER_SPLIT.defines(), **tile.defines(), "MOST_PIXELS": BLOCK}
     import os
 
     defines.update({k: 1 for k in os.environ.get("XDEF", "").split()})
@@ -186,9 +193,9 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
             (
                 *((Buffer("dy"), x) if s.turned else (x, Buffer("dy"))),
                 *(partial, Buffer("dw"), Accumulate("dw")),
-                *ints(s.direct, problem.batch, rows, columns, work.groups),
+                *ints(problem.batch, rows, columns, work.groups),
                 Constant(np.int64(prod(problem.out_size))),
-                *ints(s.block, s.blocks, s.row_tiles, s.tiles),
+                s.argument(),
                 Tickets(),
                 Local(s.tiles * (s.block + tile.lanes) * tile.columns * work.size),
             ),
