@@ -52,13 +52,7 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
         const int asked = (COLS * MR + last_row - first_row - 1) / (last_row - first_row);  // columns for each product
         for (long first = first_pixel; first < last_pixel; first += cut.block) {
             const int count = (int)min(last_pixel - first, (long)cut.block);
-
-#ifdef X_NOASK
-            const bool asks = false;
-#else
             const bool asks = first + cut.block < last_pixel, ends = cut.direct && !asks;
-#endif
-
             for (int i = 0; asks && i < (cut.block + LINE - 1) / LINE; i++) {
                 const long pixel = min(first + cut.block + i * LINE, last_pixel - 1), image = pixel / pixels;
                 next_a[i] = image * a_image + pixel - image * pixels;
@@ -96,14 +90,7 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                     int end = (int)min((long)count, pixels - begin);  // of an image's pixels
                     local const real *vectors = turned + tile * turned_pitch;
                     for (int p = 0; p < count;) {
-#ifdef X_AHEAD
-                        const int stop = min(p / LINE * LINE + LINE, end);
-                        const long ahead = p + LINE < count ? at + LINE : MR * pixels + image * a_image + begin;
-                        TILE_ROWS __builtin_prefetch(a_of[i_] + ahead, 0, 3);
-#else
                         const int stop = asks ? min(p / LINE * LINE + LINE, end) : end;
-#endif
-
                         if (asks) {
                             global const stored *a_next = as + next_a[p / LINE] + row * pixels;
                             global const stored *b_next =

@@ -39,6 +39,8 @@ FILE = "conv/gemm_cpu/filter_in_place.cl"
 COSTS = costs("filter_in_place")
 BLOCK = 192  # most pixels of a block, the kernel's MOST_PIXELS
 LOCAL_BYTES = 448 * 1024  # of a block's transposed pixels: about half of a core's L2 cache
+NEAR_BYTES = 256 * 1024  # of a block's rows that stay in the L2 cache while all tiles of columns are multiplied
+FETCHED_BYTES = 64  # of a cache line
 MOST_PARTS = 16  # that rows and tiles are cut into, at most
 # rows of a register tile by its vectors, with 32 vector registers and with 16
 ROWS = ({3: (8,), 2: (13, 12), 1: (16,)}, {3: (4,), 2: (6,), 1: (12,)})
@@ -123,16 +125,15 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
     threads = device.compute_units
     step = tile.rows * tile.vectors / COSTS["fmas"] + (tile.rows + tile.vectors) * COSTS["load"]
     for item_tiles in _parts(column_tiles):
-        import os
-
-        if os.environ.get("XTILES") and item_tiles < min(int(os.environ["XTILES"]), column_tiles):
-            continue
         if item_tiles > 1 and item_tiles * (block + tile.lanes) * tile.columns * work.size > LOCAL_BYTES:
             continue
         lanes = round_up(ceil_div(columns, ceil_div(column_tiles, item_tiles)), tile.lanes)
         for item_rows in _parts(row_tiles):
             products = item_rows * item_tiles * (block * step + tile.rows * tile.vectors * COSTS["sums"])
-            of_block = block / tile.lanes * lanes * COSTS["gradient"] + products + COSTS["block"]
+            rows_bytes = item_rows * tile.rows * block * work.size
+            fetched = rows_bytes / FETCHED_BYTES * COSTS["fetch"] * (item_tiles if rows_bytes > NEAR_BYTES else 1)
+            turning = block / tile.lanes * lanes * COSTS["gradient"]
+            of_block = turning + products + fetched + COSTS["block"]
             for blocks in sorted({ceil_div(count, n) for n in range(1, min(count, 256) + 1)}):
                 splits = ceil_div(count, blocks)
                 items = splits * ceil_div(row_tiles, item_rows) * ceil_div(column_tiles, item_tiles) * work.groups
@@ -182,9 +183,6 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
     partial = layout.take(s.splits * work.groups * column_tiles * tile.columns * rows * work.size, work.size)
     items = s.splits * ceil_div(row_tiles, s.row_tiles) * ceil_div(column_tiles, s.tiles) * work.groups
     defines = {**FILTER_SPLIT.defines(), **tile.defines(), "MOST_PIXELS": BLOCK}
-    import os
-
-    defines.update({k: 1 for k in os.environ.get("XDEF", "").split()})
     launches.append(
         Launch(
             planner.kernel(FILE, "filter_in_place", defines, problem.dtype, MAD_ENABLE),
