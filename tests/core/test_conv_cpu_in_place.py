@@ -11,6 +11,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_cpu import filter_in_place, gemm
+from clgraft.core.planning.launches import Local
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, check, random_arrays, reference, whole_numbers
 from tests.core.guarded_memory import check_within_pages
@@ -170,3 +171,14 @@ def test_settings_of_filters_that_do_not_fit_are_declined() -> None:
     ):
         with pytest.raises(Declined):
             gemm.plan(named(text, "backward_filter"), planner, settings)
+
+
+def test_filters_are_gathered_where_a_block_does_not_fit_local_memory() -> None:
+    context = Context.on(None)
+    problem = core.parse("conv backward_filter n8 ic64 ih56 iw56 oc256 kh1 kw1")
+    for memory, kernel in ((64 * 1024, "filter_in_place"), (16 * 1024, "conv_filter")):
+        context.device = replace(context.device, local_memory=memory)
+        launches = gemm.plan(problem, context.planner, {}).launches
+        assert launches[0].kernel.function_name == kernel
+        used = sum(argument.nbytes for argument in launches[0].arguments if isinstance(argument, Local))
+        assert used <= memory

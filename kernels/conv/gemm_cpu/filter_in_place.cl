@@ -14,7 +14,7 @@
 // products store or add to dw themselves.
 
 #ifndef MOST_PIXELS
-#define MOST_PIXELS 192  // of a block
+#define MOST_PIXELS 256  // of a block
 #endif
 
 #include "common/tickets.cl"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
@@ -203,8 +204,11 @@ def plan(
 ) -> Launches:
     """Plan the products over splits of the pixels, and their sum in a fixed order; operands have so many pixels."""
     chosen = {name: int(value) for name, value in (settings or {}).items()}
-    if "turned" in chosen or (not chosen and filter_in_place.is_served(problem)):
+    if "turned" in chosen:
         return filter_in_place.plan(problem, planner, chosen)
+    if not chosen and filter_in_place.is_served(problem):
+        with suppress(Declined):
+            return filter_in_place.plan(problem, planner, {})
     if chosen and chosen.get("vectors") not in VECTORS:
         raise Declined(f"got settings {chosen}, expected vectors of {VECTORS}, pixels, rows, tiles and blocks")
     grid = forward_grid(problem)

@@ -37,8 +37,9 @@ from clgraft.core.problem import SMALL, ceil_div, round_up
 
 FILE = "conv/gemm_cpu/filter_in_place.cl"
 COSTS = costs("filter_in_place")
-BLOCK = 192  # most pixels of a block, the kernel's MOST_PIXELS
+BLOCK = 256  # most pixels of a block, the kernel's MOST_PIXELS
 LOCAL_BYTES = 448 * 1024  # of a block's transposed pixels: about half of a core's L2 cache
+SPARE_BYTES = 512  # of local memory, for how runtimes align it
 NEAR_BYTES = 256 * 1024  # of a block's rows that stay in the L2 cache while all tiles of columns are multiplied
 FETCHED_BYTES = 64  # of a cache line
 MOST_PARTS = 16  # that rows and tiles are cut into, at most
@@ -124,8 +125,9 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
     count = ceil_div(work.pixels, block)
     threads = device.compute_units
     step = tile.rows * tile.vectors / COSTS["fmas"] + (tile.rows + tile.vectors) * COSTS["load"]
+    local_bytes = min(LOCAL_BYTES, device.local_memory - SPARE_BYTES)
     for item_tiles in _parts(column_tiles):
-        if item_tiles > 1 and item_tiles * (block + tile.lanes) * tile.columns * work.size > LOCAL_BYTES:
+        if item_tiles * (block + tile.lanes) * tile.columns * work.size > local_bytes:
             continue
         lanes = round_up(ceil_div(columns, ceil_div(column_tiles, item_tiles)), tile.lanes)
         for item_rows in _parts(row_tiles):
@@ -145,7 +147,13 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
 
 
 def choose(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> Split:
-    """Choose the split whose longest thread is estimated shortest, of those that the settings allow."""
+    """Choose the split whose longest thread is estimated shortest, of those that the settings allow.
+
+    Raises
+    ------
+    Declined
+        If not even one tile of columns fits local memory.
+    """
     work = _Product.of(problem)
     found = (
         split
@@ -154,7 +162,10 @@ def choose(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) ->
         if chosen.get("vectors", tile.vectors) == tile.vectors and chosen.get("turned", turned) == turned
         for split in _splits(work, tile, turned, planner.device)
     )
-    return min(found, key=lambda split: split.cost)
+    best = min(found, key=lambda split: split.cost, default=None)
+    if best is None:
+        raise Declined(f"a block of pixels does not fit {planner.device.local_memory} bytes of local memory")
+    return best
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
