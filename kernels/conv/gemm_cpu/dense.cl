@@ -12,7 +12,8 @@
 #include "conv/grid.cl"
 #include "conv/past_caches.cl"
 
-#define STAGED 2048  // elements of dx that are put together before they are stored past the caches
+#define LEAST_PAIRS 8  // pixels of a row from which on vectors are faster
+#define STAGED 2048    // elements of dx that are put together before they are stored past the caches
 
 #if STORAGE == 64
 typedef CAT(double, HALF_VL) half_vector;
@@ -78,17 +79,19 @@ int pixel_at(const int at, const int stride, const int begin, const int pixels) 
         for (; w < width; w++) STORE(xs, w, REAL(0.0));                                                    \
         for (; met && u < to; u++) STORE(xs, u * stride + begin, LOAD(values, u));                         \
     }
-// Pixels of a stride of 2 by vectors, each with its zero after it, as long as they fill them.
+// Pixels of a stride of 2 by vectors, each with its zero after it, as long as they fill them; not of short rows.
 #if STORAGE == 16
 #define SET_PAIRS
 #else
-#define SET_PAIRS                                                                      \
-    for (; met && stride == 2 && w < 2 * from + begin; w++) STORE(xs, w, REAL(0.0));   \
-    for (; met && stride == 2 && u + HALF_VL <= to && w + VL <= width; u += HALF_VL) { \
-        realv both = 0;                                                                \
-        both.even = LOAD_HALF(values, u);                                              \
-        VSTORE(xs, w, both);                                                           \
-        w += VL;                                                                       \
+#define SET_PAIRS                                                    \
+    if (met && stride == 2 && to - from >= LEAST_PAIRS) {            \
+        for (; w < 2 * from + begin; w++) STORE(xs, w, REAL(0.0));   \
+        for (; u + HALF_VL <= to && w + VL <= width; u += HALF_VL) { \
+            realv both = 0;                                          \
+            both.even = LOAD_HALF(values, u);                        \
+            VSTORE(xs, w, both);                                     \
+            w += VL;                                                 \
+        }                                                            \
     }
 #endif
 SET_ROW(set_row, global)
