@@ -1,5 +1,5 @@
-// The last launch of a filter's gradient on CPU devices: the parts that were computed apart are added in their order, so
-// that two runs give the same bits. The columns of a tile are an argument: one program adds the parts of all tiles.
+// The last launch of a filter's gradient on CPU devices: the parts that were computed apart are added in their order,
+// so that two runs give the same bits. The columns of a tile are an argument: one program adds the parts of all tiles.
 
 #include "common/transpose.cl"
 
