@@ -76,7 +76,8 @@ def filter_samples(context: Any, problem: ConvProblem, count: int, rounds: int) 
     problem = replace(problem, direction="backward_filter", bias=False)
     grid, groups, size = forward_grid(problem), problem.groups, arithmetic_bytes(problem.dtype)
     channels, outputs = problem.in_channels // groups, problem.out_channels // groups
-    for settings in some(backward_filter.candidates(problem, context.planner), count):
+    gathering = (item for item in backward_filter.candidates(problem, context.planner) if "pixels" in item)
+    for settings in some(gathering, count):
         chosen = {name: int(value) for name, value in settings.items()}
         tile = backward_filter.filter_tile(context.planner, problem.dtype, outputs, chosen["vectors"])
 

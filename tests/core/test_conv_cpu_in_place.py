@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.operators.conv.gemm_cpu import gemm
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.gemm_cpu import filter_in_place, gemm
+from clgraft.core.planning.launches import Local
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import OUTPUTS, check, random_arrays
+from tests.core.conv_checks import OUTPUTS, check, random_arrays, reference, whole_numbers
 from tests.core.guarded_memory import check_within_pages
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
@@ -54,7 +57,7 @@ def test_weights_are_packed_only_where_they_cannot_be_read_in_place(direction: s
     assert kernels(named(taps, direction)) == expected
 
 
-@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("direction", OUTPUTS)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_matches_float64(name: str, direction: str) -> None:
     problem = named(PRODUCTS[name], direction)
@@ -65,7 +68,7 @@ def test_matches_float64(name: str, direction: str) -> None:
 
 
 @pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
-@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("direction", OUTPUTS)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_touch_nothing_beside_their_arrays(name: str, direction: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
@@ -119,3 +122,63 @@ def test_narrow_tiles_serve_planes_that_leave_wide_ones_empty() -> None:
         problem = core.parse(f"conv forward n1 ic64 {size} oc96 kh1 kw1")
         product = gemm.cheapest(problem, context.planner, gemm.forward_grid(problem), None)
         assert product.builder.tile.vectors == vectors
+
+
+# blocks that begin and end in the middle of an image, one that holds several, items that share rows and columns
+FILTERS = {
+    "blocks": "n3 ic21 ih13 iw19 oc50 kh1 kw1",
+    "images": "n40 ic70 ih3 iw5 oc41 kh1 kw1",
+    "columns": "n2 ic300 ih5 iw7 oc19 kh1 kw1",
+    "rows": "n2 ic19 ih5 iw7 oc300 kh1 kw1",
+    "groups": "g3 n2 ic15 ih15 iw11 oc39 kh1 kw1",
+    "stride": "n2 ic13 ih33 iw38 oc40 kh1 kw1 sh2 sw2",
+    "stride and padding": "n2 ic13 ih17 iw11 oc40 kh1 kw1 sh3 sw2 ph1 pw1",
+    "doubles": "f64 n2 ic21 ih13 iw19 oc50 kh1 kw1",
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_of_every_tile(name: str, turned: int, workers: int) -> None:
+    problem, context = named(FILTERS[name], "backward_filter"), Context.on(None)
+    if problem.dtype == "float64" and not context.device.has_fp64:
+        pytest.skip("the device has no float64")
+    context.device = replace(context.device, compute_units=workers)
+    arrays = whole_numbers(problem)
+    expected = reference(problem, arrays)
+    for vectors in gemm.VECTORS:
+        assert np.array_equal(compute(context, problem, arrays, vectors=vectors, turned=turned), expected)
+
+
+def test_the_side_with_fewer_channels_is_transposed() -> None:
+    device = replace(core.context().device, vector_width=16, compute_units=2)
+    planner = SimpleNamespace(device=device)
+    for inputs, outputs in ((64, 256), (256, 64)):
+        problem = core.parse(f"conv backward_filter n8 ic{inputs} ih56 iw56 oc{outputs} kh1 kw1")
+        split = filter_in_place.choose(problem, planner, {})
+        assert split.turned == (inputs < outputs)
+        assert -256 % split.tile.rows <= 8  # few rows of the last tile are empty
+
+
+def test_settings_of_filters_that_do_not_fit_are_declined() -> None:
+    planner = core.context().planner
+    for text, settings in (
+        ("n1 ic4 ih5 iw5 oc4 kh3 kw3", {"vectors": 2, "turned": 1}),
+        ("f16 n1 ic4 ih5 iw5 oc4 kh1 kw1", {"vectors": 2, "turned": 1}),
+        ("n1 ic4 ih5 iw5 oc4 kh1 kw1", {"vectors": 4, "turned": 1}),
+        ("n1 ic4 ih5 iw5 oc4 kh1 kw1", {"turned": 1}),
+    ):
+        with pytest.raises(Declined):
+            gemm.plan(named(text, "backward_filter"), planner, settings)
+
+
+def test_filters_are_gathered_where_a_block_does_not_fit_local_memory() -> None:
+    context = Context.on(None)
+    problem = core.parse("conv backward_filter n8 ic64 ih56 iw56 oc256 kh1 kw1")
+    for memory, kernel in ((64 * 1024, "filter_in_place"), (16 * 1024, "conv_filter")):
+        context.device = replace(context.device, local_memory=memory)
+        launches = gemm.plan(problem, context.planner, {}).launches
+        assert launches[0].kernel.function_name == kernel
+        used = sum(argument.nbytes for argument in launches[0].arguments if isinstance(argument, Local))
+        assert used <= memory

@@ -114,7 +114,7 @@ def test_winograds_programs_serve_all_widths_and_epilogues(context):
 
 def test_parts_of_filters_are_added_by_one_program(context):
     """For all tiles of registers; nothing is built."""
-    text = "conv backward_filter n1 ic16 ih28 iw28 oc{} kh1 kw1"
+    text = "conv backward_filter n1 ic16 ih28 iw28 oc{} kh2 kw2"
     plans = [context.choose(core.parse(text.format(count))) for count in (16, 32, 48, 64)]
     kernels = [launch.kernel for plan in plans for launch in plan.launches.launches]
     keys = {

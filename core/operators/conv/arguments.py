@@ -12,6 +12,8 @@ TARGET = Struct("Target", (), ("size", "stride", "begin", "pixels"))
 TAPS = Struct("Taps", (), ("kernel", "taps", "first", "step"))
 # where a product of matrices on a CPU device reads weights, see kernels/conv/gemm_cpu/weights.cl
 WEIGHT_STRIDES = Struct("WeightStrides", ("group", "tile", "row", "step"), kind="long")
+# how the gradient of filters of one tap is split, see kernels/conv/gemm_cpu/filter_in_place.cl
+FILTER_SPLIT = Struct("FilterSplit", ("direct", "block", "blocks", "rows", "tiles"))
 # the phases of a stride over a tensor of `size`: a phase meets every `distance`-th tap of the kernel, at offsets that
 # are `tap_step` taps of a grid apart
 PHASE_TAPS = Struct("PhaseTaps", (), ("size", "kernel", "stride", "pad", "dilate", "distance", "tap_step"))

@@ -14,7 +14,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.channels_last.pixels import choose_tile
 from clgraft.core.operators.conv.cpu_costs import costs
-from clgraft.core.operators.conv.gemm_cpu.backward_filter import sum_of_partials
+from clgraft.core.operators.conv.gemm_cpu.partial_sums import sum_of_partials
 from clgraft.core.operators.conv.grid import Grid, spatial_grid
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem

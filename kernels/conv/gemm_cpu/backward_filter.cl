@@ -6,7 +6,7 @@
 // k is (channel, tap). The panel is filled as for the forward convolution, with a pixel's taps apart by PITCH; dy is
 // transposed block by block into local memory, so that both streams of the register tile are contiguous. Work-items,
 // which are work-groups, share items by tickets: a split of the pixels (innermost), a range of source rows, a range of
-// out channels in one group. sum_partials adds the splits in their order, so that two runs give the same bits.
+// out channels in one group. partial_sums.cl adds the splits.
 //
 // Where a kernel has one tap and no stride, what the next block is filled with is asked for while this one is
 // multiplied, evenly spread over the products.
@@ -128,50 +128,6 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                             }
                         }
                     }
-                }
-            }
-        }
-    }
-}
-
-// dw[group][out channel][k] (+)= sum over splits of partial. One work-item takes one tile's range of k.
-// The columns of a tile are an argument: one program adds the parts of all tiles.
-kernel void sum_partials(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int splits,
-                         const int groups, const int out_count, const int depth, const int columns, const int range) {
-    const int out_tiles = (out_count + columns - 1) / columns;
-    const int tile = get_global_id(1), group = get_global_id(2);
-    const int first = get_global_id(0) * range, last = min(first + range, depth);
-    const long split_size = (long)groups * out_tiles * depth * columns;
-    const int lanes = min(out_count - tile * columns, columns);
-    for (int lane = 0; lane < lanes; lane += VL) {
-        global const real *from = OPEN(partial) + ((long)group * out_tiles + tile) * depth * columns + lane;
-        global stored *to = OPEN(dw) + ((long)group * out_count + tile * columns + lane) * depth;
-        for (int k = first; k < last; k += VL) {
-            realv a[VL], b[VL];
-#pragma unroll
-            for (int i = 0; i < VL; i++) a[i] = 0;
-            for (int split = 0; split < splits; split++) {
-                global const real *rows = from + split * split_size;
-#pragma unroll
-                for (int i = 0; i < VL; i++) a[i] += LOAD_REALS(rows + (long)min(k + i, last - 1) * columns);
-            }
-            TRANSPOSE(a, b, VL)
-            const int rest = min(last - k, VL), rows = min(lanes - lane, VL);
-            real out[VL * VL];
-            if (rest < VL) {
-#pragma unroll
-                for (int i = 0; i < VL; i++) STORE_REALS(out + i * VL, a[i]);
-                for (int i = 0; i < rows * VL; i++) {
-                    const long at = (long)(i / VL) * depth + k + i % VL;
-                    if (i % VL < rest) STORE(to, at, out[i] + (accumulate ? LOAD(to, at) : 0));
-                }
-                continue;
-            }
-#pragma unroll
-            for (int i = 0; i < VL; i++) {
-                if (i < rows) {
-                    const long at = (long)i * depth + k;
-                    VSTORE(to, at, accumulate ? a[i] + VLOAD(to, at) : a[i]);
                 }
             }
         }

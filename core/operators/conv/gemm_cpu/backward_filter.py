@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.cpu_costs import costs
+from clgraft.core.operators.conv.gemm_cpu import filter_in_place
 from clgraft.core.operators.conv.gemm_cpu.blocking import RUN_INTS
+from clgraft.core.operators.conv.gemm_cpu.partial_sums import splits_cycles, sum_of_partials
 from clgraft.core.operators.conv.grid import Grid, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, Workspace, ints
+from clgraft.core.planning.launches import Buffer, Launch, Launches, Local, Tickets, ints
 from clgraft.core.planning.pairs import NUMBERS, pair_defines
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
@@ -27,7 +30,6 @@ BLOCKS = (192, 64)  # most pixels of a panel; the second where local memory is s
 LOCAL_BYTES = 640 * 1024
 VECTORS = (3, 2, 1)  # vectors of the register tile
 MOST = 32  # most settings that a search tries: the best by their estimates
-SUM_RANGE = 64  # rows of a work-item that adds the splits
 
 
 def filter_tile(planner: Planner, dtype: str, out_channels: int, vectors: int = 0) -> RegisterTile:
@@ -115,8 +117,7 @@ def splits_by_cost(
             )
             item = of_block * s.blocks + COSTS["item"]
             threads = device.compute_units
-            per_sum = s.splits / COSTS["splits_per_cycle"] + COSTS["result"]
-            sums = groups * source_rows * taps * out_tiles * tile.columns * per_sum / threads
+            sums = groups * source_rows * taps * out_tiles * tile.columns * splits_cycles(s.splits) / threads
             yield turns(items, threads) * item + sums, most, s
 
 
@@ -153,6 +154,8 @@ def candidates(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Iter
     work-item, and ``blocks`` of pixels that it sums; of those that differ in the number of parts only the best.
     """
     yield {}
+    if numbers == 1:
+        yield from filter_in_place.candidates(problem, planner)
     grid, groups = forward_grid(problem), problem.groups
     channels, out_count = problem.in_channels // groups, problem.out_channels // groups
     listed = []
@@ -193,42 +196,6 @@ def _given_split(
     raise Declined(f"settings {dict(chosen)} are no split that fits local memory")
 
 
-def sum_of_partials(
-    problem: ConvProblem,
-    planner: Planner,
-    partial: Workspace,
-    splits: int,
-    tile: RegisterTile,
-    defines: Mapping[str, int | str] | None = None,
-) -> Launch:
-    """Return the launch that adds the parts of a filter's gradient, which lie one after the other, in their order.
-
-    Parameters
-    ----------
-    problem : ConvProblem
-    planner : Planner
-    partial : Workspace
-        (splits, groups, tiles of output channels, rows of the weights' matrix, columns of a tile).
-    splits : int
-    tile : RegisterTile
-    defines : mapping, optional
-        What the file needs in addition to the grid's macros and the vector's length.
-    """
-    grid, groups = forward_grid(problem), problem.groups
-    depth, out_count = grid.taps * (problem.in_channels // groups), problem.out_channels // groups
-    vectors = {"VL": tile.lanes, "HALF_VL": tile.lanes // 2}
-    kernel = planner.kernel(
-        FILE, "sum_partials", {**GRID.defines(), **vectors, **(defines or {})}, problem.dtype, MAD_ENABLE
-    )
-    return Launch(
-        kernel,
-        (ceil_div(depth, SUM_RANGE), ceil_div(out_count, tile.columns), groups),
-        (1, 1, 1),
-        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, out_count, depth, tile.columns, SUM_RANGE)),
-        ("dw",),
-    )
-
-
 def plan(
     problem: ConvProblem,
     planner: Planner,
@@ -237,6 +204,11 @@ def plan(
 ) -> Launches:
     """Plan the products over splits of the pixels, and their sum in a fixed order; operands have so many pixels."""
     chosen = {name: int(value) for name, value in (settings or {}).items()}
+    if "turned" in chosen:
+        return filter_in_place.plan(problem, planner, chosen)
+    if not chosen and filter_in_place.is_served(problem):
+        with suppress(Declined):
+            return filter_in_place.plan(problem, planner, {})
     if chosen and chosen.get("vectors") not in VECTORS:
         raise Declined(f"got settings {chosen}, expected vectors of {VECTORS}, pixels, rows, tiles and blocks")
     grid = forward_grid(problem)
@@ -278,5 +250,5 @@ def plan(
                 ("dw",),
             )
         )
-    launches.append(sum_of_partials(problem, planner, partial, splits, tile, pairs))
+    launches.append(sum_of_partials(problem, planner, partial, splits, tile))
     return Launches(tuple(launches), layout.nbytes)

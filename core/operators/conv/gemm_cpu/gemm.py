@@ -17,13 +17,8 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET, WEIGHT_STRIDES
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, blockings, choose_blocking
-from clgraft.core.operators.conv.grid import (
-    Grid,
-    backward_data_grids,
-    dense_grid,
-    forward_grid,
-    spatial_grid,
-)
+from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, dense_pixels, spread
+from clgraft.core.operators.conv.grid import Grid, backward_data_grids, dense_grid, forward_grid
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
@@ -49,7 +44,6 @@ NAME = "cpu_gemm"
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **WEIGHT_STRIDES.defines()}
 PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
-DENSE_ELEMENTS = 16384  # elements that a work-item of collect or spread writes
 PAST_FROM = 0.75  # of the least result that outgrows the caches: from there on it gains to store it past them
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
 VECTORS = (3, 2, 1)
@@ -161,22 +155,13 @@ def product_grid(problem: ConvProblem) -> Grid:
     return forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
 
 
-def can_be_dense(problem: ConvProblem) -> bool:
-    """Return whether the stride can be taken out of the product: pixels are then collected first, or spread at last.
-
-    In float16 a gradient that is added to what is there would be rounded twice.
-    """
-    if prod(problem.kernel) != 1 or all(stride == 1 for stride in problem.stride):
-        return False
-    return problem.direction == "forward" or problem.dtype not in SMALL
-
-
 def dense_pays(problem: ConvProblem) -> bool:
-    """Return whether that is the default: for gradients, which have a product for each phase of the stride otherwise.
+    """Return whether that is the default.
 
-    Forward, panels gather strided pixels about as fast (two cores: 0.8 to 1.6 times, the mean is 1.0 to 1.1).
+    Gradients have a product for each phase of the stride otherwise. Forward, panels gather strided pixels slower than a
+    launch collects them, of whose result the product asks for the next block early. Halves were not measured.
     """
-    return problem.direction == "backward_data" and can_be_dense(problem)
+    return can_be_dense(problem) and problem.dtype not in SMALL
 
 
 class _Product(NamedTuple):
@@ -244,21 +229,20 @@ class GemmBuilder:
         """Return the launch of the product, and what packs its weights or makes pixels dense, where that is needed."""
         launches: list[Launch] = []
         layout = WorkspaceLayout()
-        source, target = Buffer(self.source), Buffer(self.target)
+        source: Buffer | Workspace = Buffer(self.source)
+        target: Buffer | Workspace = Buffer(self.target)
         if dense:
-            itemsize = np.dtype(self.problem.dtype).itemsize
-            planes = self.problem.batch * self.problem.in_channels
-            pixels = layout.take(planes * prod(self.problem.out_size) * itemsize, itemsize)
+            pixels = dense_pixels(self.problem, layout)
             source, target = (pixels, target) if self.source == "x" else (source, pixels)
-        if source != Buffer(self.source):
-            launches.append(self._collect(source))
+        if isinstance(source, Workspace):
+            launches.append(collect(self.problem, self.planner, source, self.target))
         weights: Buffer | Workspace = Buffer("w")
         if not self.in_place:
             packs, weights = self._packing(layout)
             launches += packs
         launches.append(self._multiply(blocking, weights, source, target))
-        if target != Buffer(self.target):
-            launches.append(self._spread(target))
+        if isinstance(target, Workspace):
+            launches.append(spread(self.problem, self.planner, target))
         return Launches(tuple(launches), layout.nbytes)
 
     def _kernel(self, name: str, **more_defines: int) -> Any:
@@ -309,24 +293,6 @@ class GemmBuilder:
                 *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
                 *(*ints(pack_range), self.grid.taps_argument(kernel)),
             ),
-            (self.target,),
-        )
-
-    def _collect(self, dense: Workspace) -> Launch:
-        return self._move("collect", self.problem.out_size, (Buffer("x"), dense))
-
-    def _spread(self, dense: Workspace) -> Launch:
-        return self._move("spread", self.problem.in_size, (dense, Buffer("dx"), Accumulate("dx")))
-
-    def _move(self, name: str, written: tuple[int, ...], buffers: tuple[Any, ...]) -> Launch:
-        problem = self.problem
-        rows = problem.batch * problem.in_channels * prod(written[:-1])
-        item_rows = max(DENSE_ELEMENTS // max(written[-1], 1), 1)
-        return Launch(
-            self.planner.kernel("conv/gemm_cpu/dense.cl", name, {**STRUCTS, "VL": self.tile.lanes}, problem.dtype),
-            (ceil_div(rows, item_rows), 1, 1),
-            (1, 1, 1),
-            (*buffers, Constant(np.int64(rows)), *ints(item_rows), spatial_grid(problem).source_argument()),
             (self.target,),
         )
 

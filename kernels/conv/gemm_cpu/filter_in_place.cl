@@ -1,0 +1,142 @@
+// Kernels of one pixel, backward filter on CPU devices: a product of matrices whose long axis is the pixels, in place.
+//
+//     partial[split][group][tile of COLS columns][row][COLS]  =  sum over a split's pixels p of
+//         a[row][p] * b[column][p]
+//
+// One of a and b is x, the other one dy; rows are the channels of a group in a, columns those in b. a is read where it
+// lies: a step multiplies with one pixel of each of MR rows, from cache lines that the next steps use. b is transposed
+// block by block into local memory. So the tensor with fewer channels should be b. A block's pixels are numbered over
+// all images.
+//
+// Work-items, which are work-groups, share items by tickets: a split of the pixels (innermost), a range of row tiles, a
+// range of column tiles in one group. What the next block reads is asked for while this one is multiplied, evenly
+// spread over the products. partial_sums.cl adds the splits; where there is one and a is dy, `direct`, the last block's
+// products store or add to dw themselves.
+
+#ifndef MOST_PIXELS
+#define MOST_PIXELS 256  // of a block
+#endif
+
+#include "common/tickets.cl"
+#include "conv/gemm_cpu/gradient.cl"
+
+#define LINE (64 / (int)sizeof(stored))  // elements of a cache line
+
+typedef struct {
+    FILTER_SPLIT_FIELDS  // block: pixels of a block; blocks: of a split; rows and tiles: register tiles of an item
+} FilterSplit;
+
+kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, partial), TENSOR(dw),
+                            const int accumulate, const int batch, const int row_count, const int column_count,
+                            const int groups, const long pixels, const FilterSplit cut, volatile global int *tickets,
+                            local real *turned) {
+    const int row_tiles = (row_count + MR - 1) / MR, column_tiles = (column_count + COLS - 1) / COLS;
+    const int row_items = (row_tiles + cut.rows - 1) / cut.rows,
+              column_items = (column_tiles + cut.tiles - 1) / cut.tiles;
+    const long all = batch * pixels, split_size = (long)cut.blocks * cut.block;
+    const long a_image = groups * row_count * pixels, b_image = groups * column_count * pixels;
+    const int splits = (int)((all + split_size - 1) / split_size), workers = get_global_size(0);
+    const int items = splits * row_items * column_items * groups, turned_pitch = (cut.block + VL) * COLS;
+    long next_a[MOST_PIXELS / LINE + 1], next_b[MOST_PIXELS / LINE + 1];  // where lines of the next block begin
+
+    FOR_ITEMS(share) {
+        const int split = share.item % splits, row_item = share.item / splits % row_items;
+        const int column_item = share.item / splits / row_items % column_items,
+                  group = share.item / splits / row_items / column_items;
+        const int first_row = row_item * cut.rows * MR, last_row = min(first_row + cut.rows * MR, row_count);
+        const int first_tile = column_item * cut.tiles, tile_count = min(cut.tiles, column_tiles - first_tile);
+        const int first_column = first_tile * COLS, last_column = min(first_column + tile_count * COLS, column_count);
+        const long first_pixel = split * split_size, last_pixel = min(first_pixel + split_size, all);
+        global const stored *as = OPEN(a) + group * row_count * pixels;
+        global const stored *bs = OPEN(b) + group * column_count * pixels;
+        const int asked = (COLS * MR + last_row - first_row - 1) / (last_row - first_row);  // columns for each product
+        for (long first = first_pixel; first < last_pixel; first += cut.block) {
+            const int count = (int)min(last_pixel - first, (long)cut.block);
+            const bool asks = first + cut.block < last_pixel, ends = cut.direct && !asks;
+            for (int i = 0; asks && i < (cut.block + LINE - 1) / LINE; i++) {
+                const long pixel = min(first + cut.block + i * LINE, last_pixel - 1), image = pixel / pixels;
+                next_a[i] = image * a_image + pixel - image * pixels;
+                next_b[i] = image * b_image + pixel - image * pixels;
+            }
+            const long image = first / pixels, begin = first - image * pixels;
+            long b_at = image * b_image + begin;
+            for (int p = 0, stop; p < count; p = stop) {
+                stop = (int)min((long)count, p ? p + pixels : pixels - begin);
+                for (int column = first_column; column < last_column; column += VL) {
+                    const long from = b_at + column * pixels;
+                    const int lane = column - first_column;
+                    transpose_pixels(turned + lane / COLS * turned_pitch + lane % COLS, p, bs + from, pixels,
+                                     batch * b_image - group * column_count * pixels - from,
+                                     min(last_column - column, VL), stop - p);
+                }
+                b_at += b_image - (p ? 0 : begin);
+            }
+            for (int tile = 0; tile < tile_count; tile++) {
+                global real *sums = OPEN(partial) + ((split * groups + group) * column_tiles + first_tile + tile) *
+                                                        (long)row_count * COLS;
+                for (int row = first_row; row < last_row; row += MR) {
+                    const int rows = min(last_row - row, MR);
+                    global const stored *a_of[MR];
+                    realv acc[MR][NV];
+                    TILE_ROWS {
+                        a_of[i_] = as + (row + min(i_, rows - 1)) * pixels;
+                        TILE_VECTORS {
+                            acc[i_][v_] = first > first_pixel && i_ < rows
+                                              ? LOAD_REALS(sums + (row + i_) * COLS + v_ * VL)
+                                              : (realv)(0);
+                        }
+                    }
+                    long at = image * a_image + begin;
+                    int end = (int)min((long)count, pixels - begin);  // of an image's pixels
+                    local const real *vectors = turned + tile * turned_pitch;
+                    for (int p = 0; p < count;) {
+                        const int stop = asks ? min(p / LINE * LINE + LINE, end) : end;
+                        if (asks) {
+                            global const stored *a_next = as + next_a[p / LINE] + row * pixels;
+                            global const stored *b_next =
+                                bs + next_b[p / LINE] +
+                                (first_column + tile * COLS + (row - first_row) / MR * asked) * pixels;
+                            if (p / LINE % tile_count == tile) {
+                                TILE_ROWS __builtin_prefetch(a_next + i_ * pixels, 0, 2);
+                            }
+                            for (int i = 0; i < asked; i++) __builtin_prefetch(b_next + i * pixels, 0, 2);
+                        }
+                        for (; p < stop; p++) {
+                            TILE_STEP(acc, a_of[i_][at], vector_[v_] = LOAD_REALS(vectors + v_ * VL))
+                            at++;
+                            vectors += COLS;
+                        }
+                        if (p == end) {
+                            at += a_image - pixels;
+                            end = (int)min((long)count, end + pixels);
+                        }
+                    }
+                    const int column = first_column + tile * COLS, columns = min(column_count - column, COLS);
+                    global stored *dws = OPEN(dw) + (group * row_count + row) * (long)column_count + column;
+                    if (ends && columns == COLS) {
+                        TILE_ROWS {
+                            if (i_ < rows) {
+                                TILE_VECTORS {
+                                    const realv old_ = accumulate ? VLOAD(dws, v_ * VL) : (realv)(0);
+                                    VSTORE(dws, v_ * VL, acc[i_][v_] + old_);
+                                }
+                            }
+                            dws += column_count;
+                        }
+                        continue;
+                    }
+                    TILE_ROWS {
+                        if (i_ < rows) {
+                            TILE_VECTORS STORE_REALS(sums + (row + i_) * COLS + v_ * VL, acc[i_][v_]);
+                        }
+                    }
+                    for (int i = 0; ends && i < rows; i++) {
+                        for (int j = 0; j < columns; j++)
+                            STORE(dws, j, sums[(row + i) * COLS + j] + (accumulate ? LOAD(dws, j) : 0));
+                        dws += column_count;
+                    }
+                }
+            }
+        }
+    }
+}
