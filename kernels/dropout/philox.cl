@@ -158,7 +158,7 @@ DEFINE_PHILOX(philox_vector, WORD, HALVES)
 #endif
 // n of elements by their words; `limit`: how many of the numbers of 24 bits are less than `keep`.
 #define FACTORS(words) select((realv)0, (realv)b, IS_BELOW((words) >> 8, (wordv)limit))
-#define LIMIT (uint) clamp(ceil(a * REAL(16777216.0)), REAL(0.0), REAL(16777216.0))
+#define LIMIT (uint) clamp(ceil(a *REAL(16777216.0)), REAL(0.0), REAL(16777216.0))
 
 #if QUADS
 // Vectors at addresses that are multiples of theirs, which is checked first.

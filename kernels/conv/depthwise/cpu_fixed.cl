@@ -149,26 +149,26 @@ maskv place_inside(const intv place, const intv further, const int v, const int 
 // Whether it is in one of the plane's lines, where the vector's first row begins in line h.
 maskv line_inside(const intv further, const int h) { return TO_MASK((further + h >= 0) & (further + h < IH)); }
 
-#define ADD_PAIRS(r)                                                                                   \
-    if ((r) < LINES && (middle || (h + (r) + JOINED > 0 && h + (r) < IH))) {                           \
-        global const stored *line = from + (r) * IW;                                                   \
-        const bool cut = JOINED > 1 && (h + (r) < 0 || h + (r) + JOINED > IH);                         \
-        realv x[KW + 1];                                                                               \
-        _Pragma("unroll") for (int j = 0; j <= KW; j += 2) {                                           \
-            const wordv both = CAT(vload, VL)(0, (global const uint *)(line + j));                     \
-            x[j] = AS_REALS(both << 16);                                                               \
-            x[j + 1] = AS_REALS(both & UPPER);                                                         \
-        }                                                                                              \
-        _Pragma("unroll") for (int j = 0; j < KW; j++) {                                               \
-            const maskv mask0 = cut ? masks[0][j] & line_inside(FURTHER(0), h + (r)) : masks[0][j];    \
-            const maskv mask1 = cut ? masks[1][j] & line_inside(FURTHER(1), h + (r)) : masks[1][j];    \
-            const realv a = MASKED(x[j], mask0), b = MASKED(x[j + 1], mask1);                          \
-            _Pragma("unroll") for (int k = 0; k < R; k++) {                                            \
-                if ((r) < k * JOINED || (r) - k * JOINED >= KH) continue;                              \
-                even[k] = fma(a, (realv)(weights[((r) - k * JOINED) * KW + j]), even[k]);              \
-                odd[k] = fma(b, (realv)(weights[((r) - k * JOINED) * KW + j]), odd[k]);                \
-            }                                                                                          \
-        }                                                                                              \
+#define ADD_PAIRS(r)                                                                                \
+    if ((r) < LINES && (middle || (h + (r) + JOINED > 0 && h + (r) < IH))) {                        \
+        global const stored *line = from + (r) * IW;                                                \
+        const bool cut = JOINED > 1 && (h + (r) < 0 || h + (r) + JOINED > IH);                      \
+        realv x[KW + 1];                                                                            \
+        _Pragma("unroll") for (int j = 0; j <= KW; j += 2) {                                        \
+            const wordv both = CAT(vload, VL)(0, (global const uint *)(line + j));                  \
+            x[j] = AS_REALS(both << 16);                                                            \
+            x[j + 1] = AS_REALS(both & UPPER);                                                      \
+        }                                                                                           \
+        _Pragma("unroll") for (int j = 0; j < KW; j++) {                                            \
+            const maskv mask0 = cut ? masks[0][j] & line_inside(FURTHER(0), h + (r)) : masks[0][j]; \
+            const maskv mask1 = cut ? masks[1][j] & line_inside(FURTHER(1), h + (r)) : masks[1][j]; \
+            const realv a = MASKED(x[j], mask0), b = MASKED(x[j + 1], mask1);                       \
+            _Pragma("unroll") for (int k = 0; k < R; k++) {                                         \
+                if ((r) < k * JOINED || (r) - k * JOINED >= KH) continue;                           \
+                even[k] = fma(a, (realv)(weights[((r) - k * JOINED) * KW + j]), even[k]);           \
+                odd[k] = fma(b, (realv)(weights[((r) - k * JOINED) * KW + j]), odd[k]);             \
+            }                                                                                       \
+        }                                                                                           \
     }
 
 // As the other one.
