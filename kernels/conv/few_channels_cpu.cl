@@ -10,8 +10,8 @@
 // sums     local, [pixel of a part][COLS], which are transposed where they are stored
 // x        (batch, channels, source_h, source_w)   y (batch, outputs, size_h, size_w)
 //
-// Where operands are pairs of bfloat16, these are two channels, the last of an odd number with zeros, and `channels` are
-// pairs of them.
+// Where operands are pairs of bfloat16, these are two channels, the last of an odd number with zeros, and `channels` in
+// the kernel are pairs of them.
 //
 // Each element of x is broadcast from where it lies, for every tap that meets it. A panel of pixels would hold it once
 // for each of these taps, and few outputs would not make up for the time to fill it.
