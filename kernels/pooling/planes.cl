@@ -40,21 +40,11 @@
     const long rows, const int item_rows, const int ih, const int iw, const int oh, const int ow, const int kh, \
         const int sh, const int ph, const int pw, const int eh, const int ew, const int count_padding, const int pitch
 
-// Averages of 16 bits are products with reciprocals, whose errors their rounding hides: a division takes as long as ten
-// other operations.
-#if STORAGE == 16
-#define COUNT_OF(number) (REAL(1.0) / (real)(number))
-#define SHARED_BY(sum, rows, columns) ((sum) * ((rows) * (columns)))
-#else
-#define COUNT_OF(number) (real)(number)
-#define SHARED_BY(sum, rows, columns) ((sum) / ((rows) * (columns)))
-#endif
-
-// Column by column, how many of a window's columns count, as COUNT_OF has it.
+// Column by column, how many of a window's columns count.
 void count_columns(local real *columns, const int iw, const int ow, const int pw, const int ew,
                    const int count_padding) {
     for (int v = 0; v < (ow + VL - 1) / VL * VL; v++)
-        columns[v] = COUNT_OF(counted(v * SW - pw, KW, iw, ew, count_padding));
+        columns[v] = (real)counted(v * SW - pw, KW, iw, ew, count_padding);
 }
 
 // Taps j and, where SW is 2, j + 1 of VL windows from v on, of a line at `start`.
@@ -157,7 +147,7 @@ kernel void pool_planes_forward(CONST_TENSOR(x), RESULTS, ROWS_SHAPE, const int 
 #if OPERATOR == 1
             const int deep = counted(fronts[i], kd, id, ed, count_padding);
             const int high = counted(tops[i], kh, ih, eh, count_padding);
-            const real counts = COUNT_OF(deep * high);
+            const real counts = (real)(deep * high);
 #endif
             for (int v = 0; v < ow; v += VL) {
                 const long place = at * ow + v;
@@ -190,7 +180,7 @@ kernel void pool_planes_forward(CONST_TENSOR(x), RESULTS, ROWS_SHAPE, const int 
                 if (!y_base) continue;
 #endif
 #if OPERATOR == 1
-                result = SHARED_BY(result, counts, GET(columns, v));
+                result /= counts * GET(columns, v);
 #endif
                 // what lies beyond a row is written again with the next row
                 if (!accumulate && place + VL <= run_end)
@@ -244,7 +234,7 @@ void sum_windows(local real *kept, local const real *columns, global const store
             sum += alike ? value : value / (real)ROWS_OF(u);
         }
 #if OPERATOR == 1
-        sum = SHARED_BY(sum, alike ? COUNT_OF(count) : 1, GET(columns, v));
+        sum /= (alike ? (real)count : 1) * GET(columns, v);
 #endif
         PUT(kept, LEFT + v, sum);
     }
@@ -252,7 +242,7 @@ void sum_windows(local real *kept, local const real *columns, global const store
         real sum = 0;
         for (int u = low; u <= high; u++) sum += LOAD(dy, (long)u * ow + v) / (alike ? 1 : (real)ROWS_OF(u));
 #if OPERATOR == 1
-        sum = SHARED_BY(sum, alike ? COUNT_OF(count) : 1, columns[v]);
+        sum /= (alike ? (real)count : 1) * columns[v];
 #endif
         kept[LEFT + v] = sum;
     }
