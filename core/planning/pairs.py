@@ -26,6 +26,11 @@ def expect_pairs(dtype: str, planner: Planner) -> None:
         raise Declined("is for bfloat16")
 
 
-def pair_defines(device: DeviceInfo) -> dict[str, int | str]:
+def flush_defines(dtype: str, device: DeviceInfo) -> dict[str, int]:
+    """Return the macros of kernels that multiply bfloat16 one by one: they round as those that multiply pairs."""
+    return pair_defines(device) if dtype == "bfloat16" and device.has_pair_products else {}
+
+
+def pair_defines(device: DeviceInfo) -> dict[str, int]:
     """Return the kernels' macros."""
     return {"PAIRED": next((WAYS[unit] for unit in device.matrix_units if unit in WAYS), EMULATED)}

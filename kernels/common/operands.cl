@@ -10,10 +10,6 @@
 //         second product is added first, and each of both is rounded. Whatever is smaller than the smallest normal
 //         number counts as zero. 1: without the processor's instruction, 2: by assembly, 3: by a function of LLVM
 
-#ifndef PAIRED
-#define PAIRED 0
-#endif
-
 #define LOAD_OPERANDS(p) CAT(vload, VL)(0, (p))
 #define STORE_OPERANDS(p, value) CAT(vstore, VL)((value), 0, (p))
 

@@ -2,6 +2,8 @@
 //
 // STORAGE  32, 64: float, double in memory and in arithmetic; 16: 16 bits in memory, float in arithmetic.
 // BRAIN    with 16: the 16 bits are those of bfloat16, the first ones of a float; otherwise those of half.
+// PAIRED   with BRAIN, in kernels that multiply bfloat16: numbers below the smallest normal one are stored as zeros, as
+//          the processor's own conversion has it. 2 and 3: by that, in vectors of 16, as in common/operands.cl
 // VL       lanes of the vector type realv (2, 4, 8, 16); left undefined where a kernel has no vectors. A kernel with
 //          vectors runs in work-groups of one item, except for the GPUs' products, which say so by SCALAR_ITEMS.
 // UNFUSED  the device has no fused multiply-add: fma rounds twice.
@@ -60,8 +62,16 @@ typedef float real;
     ushort##n narrow##n(const float##n value) {                                               \
         const uint##n bits = as_uint##n(value);                                               \
         const uint##n nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u; \
-        return convert_ushort##n((value != value ? nan : nearest) >> 16);                     \
+        return convert_ushort##n(FLUSHED(value != value ? nan : nearest, bits) >> 16);        \
     }
+#ifndef PAIRED
+#define PAIRED 0
+#endif
+#if PAIRED
+#define FLUSHED(nearest, bits) (((bits) & 0x7f800000u) == 0u ? (bits) & 0x80000000u : (nearest))
+#else
+#define FLUSHED(nearest, bits) (nearest)
+#endif
 #if STORAGE == 16 && defined(PTX)
 #include "common/ptx.cl"
 #define SMALL_NUMBERS(n)
@@ -97,7 +107,22 @@ typedef CAT(float, VL) realv;
 #define kernel __kernel __attribute__((vec_type_hint(realv)))
 #endif
 #if STORAGE == 16
+#if PAIRED >= 2 && VL == 16
+BRAIN_WIDEN(16)
+#if PAIRED == 2
+ushort16 narrow16(const float16 value) {
+    ushort16 bits;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(value));
+    return bits;
+}
+#else
+typedef __bf16 brains16 __attribute__((ext_vector_type(16)));
+brains16 __attribute__((const)) round_brains(float16 value) __asm__("llvm.x86.avx512bf16.cvtneps2bf16.512");
+ushort16 narrow16(const float16 value) { return __builtin_astype(round_brains(value), ushort16); }
+#endif
+#else
 SMALL_NUMBERS(VL)
+#endif
 realv load_small(global const stored *p) { return CAT(widen, VL)(CAT(vload, VL)(0, (global const ushort *)p)); }
 #if defined(BRAIN) || defined(HALVES_BY_BITS)
 #define VLOAD(p, i) load_small((p) + (i))

@@ -4,11 +4,14 @@
 //     y[image][output][pixel]  =  bias[output] + sum over (channel, tap) of lines[channel][pixel, tap] *
 //         weights[channel, tap][output]
 //
-// weights  real, [tile of COLS outputs][channel, tap][COLS], made by pack_outputs; zeros beyond
-// lines    local, [channel][row][pitch], what a block of rows of pixels meets, with the padding
+// weights  operands, [tile of COLS outputs][channel, tap][COLS], made by pack_outputs; zeros beyond
+// lines    local, operands, [channel][row][pitch], what a block of rows of pixels meets, with the padding
 // places   local, where the lines of each pixel of a part begin
 // sums     local, [pixel of a part][COLS], which are transposed where they are stored
 // x        (batch, channels, source_h, source_w)   y (batch, outputs, size_h, size_w)
+//
+// Where operands are pairs of bfloat16, these are two channels, the last of an odd number with zeros, and `channels` in
+// the kernel are pairs of them.
 //
 // Each element of x is broadcast from where it lies, for every tap that meets it. A panel of pixels would hold it once
 // for each of these taps, and few outputs would not make up for the time to fill it.
@@ -32,12 +35,31 @@
 #endif
 
 // Packs w, (outputs, depth), whose rows hold all channels and taps; a work-item takes `range` of them.
+#if PAIRED
+SINGLE void pack_outputs(CONST_TENSOR(w), TENSOR_OF(uint, packed), const int outputs, const int depth, const int taps,
+                         const int range) {
+    const int pairs = (depth / taps + 1) / 2 * taps, tile = get_global_id(1);
+    const int from = get_global_id(0) * range, to = min(from + range, pairs);
+    global const stored *rows = OPEN(w) + (long)tile * COLS * depth;
+    global uint *packs = OPEN(packed) + (long)tile * pairs * COLS;
+    for (int d = from; d < to; d++) {
+        const int first = d / taps * (2 * taps) + d % taps;
+        for (int i = 0; i < COLS; i++) {
+            global const stored *row = rows + (long)i * depth + first;
+            const bool there = tile * COLS + i < outputs;
+            const uint low = there ? row[0] : 0, high = there && first + taps < depth ? row[taps] : 0;
+            packs[d * COLS + i] = low | high << 16;
+        }
+    }
+}
+#else
 SINGLE void pack_outputs(CONST_TENSOR(w), TENSOR_OF(real, packed), const int outputs, const int depth,
                          const int range) {
     const int from = get_global_id(0) * range, to = min(from + range, depth), tile = get_global_id(1);
     global const stored *rows = OPEN(w) + (long)tile * COLS * depth;
     pack_block(rows, OPEN(packed) + (long)tile * depth * COLS, outputs - tile * COLS, depth, from, to);
 }
+#endif
 
 // Stores the sums of `count` pixels for the outputs of a tile from `first_output` on; ys is the first pixel of that
 // output.
@@ -80,13 +102,13 @@ void store_part(global stored *y, global stored *ys, global const stored *bias, 
     }
 }
 
-kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y),
-                              const int has_bias, const int accumulate, const int channels, const int outputs,
+kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const operand, weights), CONST_TENSOR(bias), TENSOR(y),
+                              const int has_bias, const int accumulate, const int planes, const int outputs,
                               const Grid grid, const int block_rows, const int pitch, const int part, const int chunk,
-                              volatile global int *tickets, local real *lines, local int *places, local real *sums,
+                              volatile global int *tickets, local operand *lines, local int *places, local real *sums,
                               local real *ends EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int pixels = grid.size_h * grid.size_w;
+    const int pixels = grid.size_h * grid.size_w, channels = (planes + NUMBERS - 1) / NUMBERS;
     const long source = (long)grid.source_h * grid.source_w;
     const int row_taps = grid.taps_h * ROW_TAPS, reach = (grid.taps_h - 1) * grid.step_h + 1;
     const int plane_size = ((block_rows - 1) * grid.stride_h + reach) * pitch;  // of a channel's lines
@@ -97,9 +119,9 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), C
         const int image = share.item / blocks, row = share.item % blocks * block_rows;
         const int rows = min(block_rows, grid.size_h - row), block = rows * grid.size_w;
         for (int c = 0; c < channels; c++) {
-            fill_lines(lines + c * plane_size, OPEN(x) + ((long)image * channels + c) * source,
-                       row * grid.stride_h + grid.begin_h, (rows - 1) * grid.stride_h + reach, pitch, -grid.begin_w,
-                       grid.source_h, grid.source_w);
+            fill_lines(lines + c * plane_size, OPEN(x) + ((long)image * planes + c * NUMBERS) * source,
+                       c * NUMBERS + 1 < planes ? source : 0, row * grid.stride_h + grid.begin_h,
+                       (rows - 1) * grid.stride_h + reach, pitch, -grid.begin_w, grid.source_h, grid.source_w);
         }
         for (int from = 0; from < block; from += part) {
             const int count = min(part, block - from);
@@ -113,9 +135,9 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), C
                 for (int first = 0; first < channels; first += chunk) {
                     const int last = min(first + chunk, channels);
                     for (int p = 0; p < count; p += MR) {
-                        local const real *xs[MR];
+                        local const operand *xs[MR];
                         TILE_ROWS xs[i_] = lines + places[p + i_];
-                        global const real *w = OPEN(weights) + ((long)output * channels + first * COLS) * row_taps;
+                        global const operand *w = OPEN(weights) + ((long)output * channels + first * COLS) * row_taps;
                         realv acc[MR][NV];
                         if (first) {
                             TILE_LOAD(acc, sums + p * COLS, COLS)
@@ -127,7 +149,7 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const real, weights), C
                                 const int shift = c * plane_size + i * grid.step_h * pitch;
                                 UNROLL
                                 for (int j = 0; j < ROW_TAPS; j++) {
-                                    TILE_STEP(acc, xs[i_][shift + j], vector_[v_] = LOAD_REALS(w + v_ * VL))
+                                    TILE_STEP(acc, xs[i_][shift + j], vector_[v_] = LOAD_OPERANDS(w + v_ * VL))
                                     w += COLS;
                                 }
                             }

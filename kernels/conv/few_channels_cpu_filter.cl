@@ -42,7 +42,7 @@ kernel void conv_few_channels_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_O
             const int image = block / blocks, row = block % blocks * block_rows;
             const int rows = min(block_rows, grid.size_h - row);
             for (int c = 0; c < count; c++) {
-                fill_lines(lines + c * plane_size, OPEN(x) + ((long)image * channels + first_channel + c) * source,
+                fill_lines(lines + c * plane_size, OPEN(x) + ((long)image * channels + first_channel + c) * source, 0,
                            row * grid.stride_h + grid.begin_h, (rows - 1) * grid.stride_h + reach, pitch, -grid.begin_w,
                            grid.source_h, grid.source_w);
             }

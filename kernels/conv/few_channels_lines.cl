@@ -2,21 +2,32 @@
 
 #include "conv/gemm_cpu/panel.cl"
 
-// Copies rows [first, first + count) of a plane of (ih, iw) after `before` zeros into rows of `pitch` elements, a
-// multiple of VL; what lies outside of the plane is zero.
-void fill_lines(local real *lines, global const stored *plane, const int first, const int count, const int pitch,
-                const int before, const int ih, const int iw) {
+#if PAIRED
+// Of two planes, the second one `apart` elements after the first; 0: there is none, and its numbers are zeros.
+#define LINE_ELEMENT(row, i) (NUMBER(row, i) | (apart ? (uint)NUMBER(row, (i) + apart) << 16 : 0u))
+#define LINE_VECTOR(row, i)                        \
+    (CAT(convert_uint, VL)(NUMBERS_FROM(row, i)) | \
+     (apart ? CAT(convert_uint, VL)(NUMBERS_FROM(row, (i) + apart)) << 16 : (operandv)(0)))
+#else
+#define LINE_ELEMENT(row, i) LOAD(row, i)
+#define LINE_VECTOR(row, i) VLOAD(row, i)
+#endif
+
+// Copies rows [first, first + count) of a plane of (ih, iw), or of two as pairs, after `before` zeros into rows of
+// `pitch` operands, a multiple of VL; what lies outside of the plane is zero.
+void fill_lines(local operand *lines, global const stored *plane, const long apart, const int first, const int count,
+                const int pitch, const int before, const int ih, const int iw) {
     const int begin = min(before, pitch), length = min(iw, pitch - begin), end = begin + length;
     for (int r = 0; r < count; r++) {
-        local real *to = lines + r * pitch;
+        local operand *to = lines + r * pitch;
         const int h = first + r;
         if (h < 0 || h >= ih) {
-            for (int i = 0; i < pitch; i += VL) STORE_REALS(to + i, (realv)(0));
+            for (int i = 0; i < pitch; i += VL) STORE_OPERANDS(to + i, (operandv)(0));
             continue;
         }
         global const stored *row = plane + (long)h * iw;
         for (int i = 0; i < begin; i++) to[i] = 0;
-        COPY_PIECE(length, STORE_REALS(to + begin + i, VLOAD(row, i)), to[begin + i] = LOAD(row, i))
+        COPY_PIECE(length, STORE_OPERANDS(to + begin + i, LINE_VECTOR(row, i)), to[begin + i] = LINE_ELEMENT(row, i))
         for (int i = end; i < pitch; i++) to[i] = 0;
     }
 }

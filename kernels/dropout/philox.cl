@@ -38,35 +38,16 @@ typedef stored result_type;
 #endif
 #define OUTPUT TENSOR_OF(result_type, y), const int accumulate,
 
-// WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster
-//                is the compiler's matter. Lanes of vectors are multiplied in turns, even and odd ones: that is how
-//                processors multiply words of 64 bits by their lower halves.
+// WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster is the compiler's
+//                matter
 #if WIDE_PRODUCTS
 #define PRODUCT(high, low, a, b, type)               \
     const ulong product_##high = (ulong)(a) * b##ul; \
     const uint high = (uint)(product_##high >> 32), low = (uint)product_##high;
-#define PRODUCTS(high, low, a, b, type)                                      \
-    const PAIRS pairs_##high = AS_PAIRS(a);                                  \
-    const PAIRS even_##high = (pairs_##high & LOWER) * b##ul;                \
-    const PAIRS odd_##high = (pairs_##high >> 32) * b##ul;                   \
-    const type high = AS_WORDS((even_##high >> 32) | (odd_##high & ~LOWER)), \
-               low = AS_WORDS((even_##high & LOWER) | odd_##high << 32);
 #else
-#define PRODUCT(high, low, a, b, type) const type high = mul_hi(a, (type)b##u), low = a * b##u;
-#define PRODUCTS(high, low, a, b, type) PRODUCT(high, low, a, b, type)
+#define PRODUCT(high, low, a, b, type) HALVES(high, low, a, b, type)
 #endif
-#define LOWER 0xfffffffful
-#if defined(VL) && VL == 2
-#define PAIRS ulong
-#elif defined(VL) && VL == 4
-#define PAIRS ulong2
-#elif defined(VL) && VL == 8
-#define PAIRS ulong4
-#else
-#define PAIRS ulong8
-#endif
-#define AS_PAIRS CAT(as_, PAIRS)
-#define AS_WORDS CAT(as_uint, VL)
+#define HALVES(high, low, a, b, type) const type high = mul_hi(a, (type)b##u), low = a * b##u;
 
 // Ten rounds for as many counters as the type has lanes.
 #define DEFINE_PHILOX(name, type, MULTIPLY)                               \
@@ -126,7 +107,39 @@ void apply_counter(
 #ifdef VL
 #define WORD CAT(uint, VL)
 typedef WORD wordv;
-DEFINE_PHILOX(philox_vector, WORD, PRODUCTS)
+#if WIDE_PRODUCTS
+// Words of even lanes and those of odd lanes are the lower halves of words of 64 bits, as processors multiply them, and
+// stay there from the first round to the last; the upper halves are no matter.
+#if VL == 2
+#define PAIRS ulong
+#elif VL == 4
+#define PAIRS ulong2
+#elif VL == 8
+#define PAIRS ulong4
+#else
+#define PAIRS ulong8
+#endif
+#define AS_PAIRS CAT(as_, PAIRS)
+#define LOWER 0xfffffffful
+#define MULTIPLY_LOWER(high, low, a, b, type) \
+    const type low = ((a) & LOWER) * b##ul;   \
+    const type high = low >> 32;
+DEFINE_PHILOX(philox_pairs, PAIRS, MULTIPLY_LOWER)
+
+void philox_vector(wordv *c0, wordv *c1, wordv *c2, wordv *c3, const uint k0, const uint k1) {
+    PAIRS even0 = AS_PAIRS(*c0), even1 = AS_PAIRS(*c1), even2 = AS_PAIRS(*c2), even3 = AS_PAIRS(*c3);
+    PAIRS odd0 = even0 >> 32, odd1 = even1 >> 32, odd2 = even2 >> 32, odd3 = even3 >> 32;
+    philox_pairs(&even0, &even1, &even2, &even3, k0, k1);
+    philox_pairs(&odd0, &odd1, &odd2, &odd3, k0, k1);
+#define JOINED_WORDS(number) CAT(as_uint, VL)((even##number & LOWER) | odd##number << 32)
+    *c0 = JOINED_WORDS(0);
+    *c1 = JOINED_WORDS(1);
+    *c2 = JOINED_WORDS(2);
+    *c3 = JOINED_WORDS(3);
+}
+#else
+DEFINE_PHILOX(philox_vector, WORD, HALVES)
+#endif
 
 #if MODE == 3
 #define VLOAD_RESULT(p, i) CAT(vload, VL)(0, (p) + (i))
@@ -138,9 +151,14 @@ DEFINE_PHILOX(philox_vector, WORD, PRODUCTS)
 #define TO_REAL CAT(convert_, CAT(REAL_NAME, VL))
 #if STORAGE == 64
 #define REAL_NAME double
+#define IS_BELOW(number, limit) CAT(convert_long, VL)((number) < (limit))
 #else
 #define REAL_NAME float
+#define IS_BELOW(number, limit) ((number) < (limit))
 #endif
+// n of elements by their words; `limit`: how many of the numbers of 24 bits are less than `keep`.
+#define FACTORS(words) select((realv)0, (realv)b, IS_BELOW((words) >> 8, (wordv)limit))
+#define LIMIT (uint) clamp(ceil(a *REAL(16777216.0)), REAL(0.0), REAL(16777216.0))
 
 #if QUADS
 // Vectors at addresses that are multiples of theirs, which is checked first.
@@ -158,6 +176,7 @@ kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, 
     const ulong block = get_global_id(0) / (LANES / 4), begin = block * BLOCK;
     const int part = get_global_id(0) % (LANES / 4) * 4;
     const ulong counter = block * LANES + part;
+    const uint limit = LIMIT;
     bool together = begin + BLOCK <= count && !accumulate && ALIGNED(ys);
 #if MODE != 3
     global const stored *xs = OPEN(x);
@@ -188,13 +207,13 @@ kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, 
     for (int j = 0; j < WORDS; j++) {
         const realv u = TO_REAL(words[j] >> 8) * REAL(5.9604644775390625e-8);
 #if MODE == 0
-        const realv y = values[j] * select((realv)0, (realv)b, u < (realv)a);
+        const realv y = values[j] * FACTORS(words[j]);
 #elif MODE == 1
         const realv y = select((a + (b - a) * u) * values[j], values[j], values[j] > (realv)0);
 #elif MODE == 2
         const realv y = gradients[j] * select(a + (b - a) * u, (realv)1, values[j] > (realv)0);
 #else
-        const realv y = select((realv)0, (realv)b, u < (realv)a);
+        const realv y = FACTORS(words[j]);
 #endif
         ASTORE_RESULT(ys, begin + j * LANES + part, y);
     }
@@ -214,6 +233,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
     uint numbers[VL];
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const wordv lanes = CAT(vload, VL)(0, numbers);
+    const uint limit = LIMIT;
     const ulong blocks = (count + BLOCK - 1) / BLOCK, first = get_global_id(0) * blocks_per_item;
     for (ulong block = first; block < min(first + blocks_per_item, blocks); block++) {
         const ulong begin = block * BLOCK;
@@ -231,14 +251,14 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
                 const ulong at = begin + j * LANES + part;
                 const realv u = TO_REAL(words[j] >> 8) * REAL(5.9604644775390625e-8);
 #if MODE == 0
-                realv y = VLOAD(xs, at) * select((realv)0, (realv)b, u < (realv)a);
+                realv y = VLOAD(xs, at) * FACTORS(words[j]);
 #elif MODE == 1
                 const realv x = VLOAD(xs, at);
                 realv y = select((a + (b - a) * u) * x, x, x > (realv)0);
 #elif MODE == 2
                 realv y = VLOAD(dys, at) * select(a + (b - a) * u, (realv)1, VLOAD(xs, at) > (realv)0);
 #else
-                realv y = select((realv)0, (realv)b, u < (realv)a);
+                realv y = FACTORS(words[j]);
 #endif
                 if (accumulate) y += VLOAD_RESULT(ys, at);
                 VSTORE_RESULT(ys, at, y);

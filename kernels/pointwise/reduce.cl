@@ -87,16 +87,38 @@
 #define FOLD_TAIL(n, kind) a0_##n = COMBINE_##n(a0_##n, PICK(lanes < SPLAT((real)skip), IDENTITY_##n, y##n));
 
 #ifdef REDUCE_ROWS
-// Joins the lanes of y##n, as a tree.
-#define JOIN_LANES(n, kind)                                                                               \
-    real folded_##n[2 * VL];                                                                              \
-    CAT(vstore, VL)(IDENTITY_##n, 0, folded_##n + VL);                                                    \
-    CAT(vstore, VL)(y##n, 0, folded_##n);                                                                 \
-    for (int half_way = VL / 2; half_way > 0; half_way /= 2) {                                            \
-        const VALUE low = CAT(vload, VL)(0, folded_##n), high = CAT(vload, VL)(0, folded_##n + half_way); \
-        CAT(vstore, VL)(COMBINE_##n(low, high), 0, folded_##n);                                           \
+// Joins the lanes of y##n in the first one, as a tree: with the upper half of them, of these, and so on. In registers:
+// a processor waits where it reads across vectors that were just stored.
+#define JOIN_LANES_OF(n, swizzle)                    \
+    {                                                \
+        const VALUE upper = folded_##n.swizzle;      \
+        folded_##n = COMBINE_##n(folded_##n, upper); \
     }
-#define FINISH_FOLDED(n, kind) FINISH(n, kind, PLACE(result), folded_##n[0])
+#if VL == 16
+#define JOIN_16(n) JOIN_LANES_OF(n, s89abcdef89abcdef)
+#define JOIN_8(n) JOIN_LANES_OF(n, s4567456745674567)
+#define JOIN_4(n) JOIN_LANES_OF(n, s2323232323232323)
+#define JOIN_2(n) JOIN_LANES_OF(n, s1111111111111111)
+#elif VL == 8
+#define JOIN_16(n)
+#define JOIN_8(n) JOIN_LANES_OF(n, s45674567)
+#define JOIN_4(n) JOIN_LANES_OF(n, s23232323)
+#define JOIN_2(n) JOIN_LANES_OF(n, s11111111)
+#elif VL == 4
+#define JOIN_16(n)
+#define JOIN_8(n)
+#define JOIN_4(n) JOIN_LANES_OF(n, s2323)
+#define JOIN_2(n) JOIN_LANES_OF(n, s1111)
+#else
+#define JOIN_16(n)
+#define JOIN_8(n)
+#define JOIN_4(n)
+#define JOIN_2(n) JOIN_LANES_OF(n, s11)
+#endif
+#define JOIN_LANES(n, kind)  \
+    VALUE folded_##n = y##n; \
+    JOIN_16(n) JOIN_8(n) JOIN_4(n) JOIN_2(n)
+#define FINISH_FOLDED(n, kind) FINISH(n, kind, PLACE(result), folded_##n.s0)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_rows(
     PARAMETERS const ulong kept, const ulong kept_per_item, const ulong rows, const ulong length, const ulong pieces,
@@ -117,8 +139,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_rows(
         OUTPUTS(DECLARE_LEVELS)
         int flushes = 0;
         for (ulong unit = first_unit; unit < last_unit; unit++) {
-            const ulong row = unit / pieces, piece = unit % pieces;
-            const ulong begin = vectors * piece / pieces * VL;
+            const ulong row = pieces == 1 ? unit : unit / pieces, piece = unit - row * pieces;
+            const ulong begin = piece == 0 ? 0 : vectors * piece / pieces * VL;
             const ulong end = piece + 1 == pieces ? length : vectors * (piece + 1) / pieces * VL;
             ulong rest = row;
             INPUTS(START)

@@ -89,6 +89,40 @@ def test_refuses_other_settings(settings: dict[str, int]) -> None:
         cpu_fixed.plan(core.parse("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3"), core.context().planner, settings)
 
 
+# rows that share pairs of vectors: an even and an odd number of elements, the last rows beyond the plane, two filters a
+# channel, planes shorter than a vector
+JOINED = (
+    "conv forward bf16 g5 n3 ic5 ih14 iw14 oc5 kh3 kw3 ph1 pw1",
+    "conv backward_data bf16 g5 n3 ic5 ih7 iw7 oc5 kh3 kw3 ph1 pw1",
+    "conv forward bf16 g3 n2 ic3 ih13 iw13 oc3 kh5 kw5 ph2 pw2",
+    "conv forward bf16 g3 n2 ic3 ih9 iw7 oc6 kh3 kw3 ph1 pw1",
+    "conv forward bf16 g3 n2 ic3 ih16 iw16 oc3 kh3 kw1 ph1",
+    "conv backward_data bf16 g7 n1 ic7 ih1 iw2 oc7 kh3 kw3 ph1 pw1",
+)
+
+
+def test_rows_are_joined_where_a_plane_fits_the_registers() -> None:
+    axes = {size: PlaneAxis(size, size, 3, 1, -1, 1) for size in (5, 7, 14, 16)}
+    found = {size: cpu_fixed.joined_rows(axis, axis, 32, 8) for size, axis in axes.items()}
+    assert found == {5: 5, 7: 4, 14: 2, 16: 2}
+    assert cpu_fixed.joined_rows(axes[14], axes[14], 32, 6) == 1
+    assert cpu_fixed.joined_rows(axes[7], PlaneAxis(7, 5, 3, 1, 0, 1), 32, 8) == 1  # without padding
+
+
+def test_results_below_the_smallest_normal_number_are_zeros() -> None:
+    """Where the device multiplies pairs of bfloat16: as its products have it, in vectors and one by one."""
+    context = core.context()
+    if not context.device.has_pair_products:
+        pytest.skip("the device does not multiply pairs of bfloat16")
+    problem = core.parse("conv forward bf16 g3 n1 ic3 ih7 iw7 oc3 kh1 kw1")
+    x, w = (np.ones(argument.shape, argument.dtype) for argument in problem.arguments()[:2])
+    x *= x.dtype.type(2.0**-126)
+    w[:, 0, 0, 0] = 1, 0.5, -0.5
+    y = np.full(x.shape, np.nan, x.dtype)
+    context.plan(problem, NAME).run(x=x, w=w, y=y)
+    assert (y[0, 0] == 2.0**-126).all() and not y[0, 1:].any()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -103,6 +137,7 @@ def test_refuses_other_settings(settings: dict[str, int]) -> None:
         "conv forward g5 n1 ic5 ih1 iw1 oc5 kh3 kw3 ph1 pw1",  # vectors are longer than planes
         "conv forward g301 n3 ic301 ih2 iw1 oc301 kh3 kw3 ph1 pw1",  # in many work-items
         "conv backward_data g7 n1 ic7 ih1 iw2 oc7 kh3 kw3 ph1 pw1",
+        *JOINED,
     ],
 )
 def test_settings_change_no_bit(text: str) -> None:

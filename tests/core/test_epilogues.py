@@ -22,6 +22,8 @@ CHANNELS = "with channel scalars{a} : real t = x0 * x1 - a; y0 = t > 0 ? t : 0.2
 LAYERS = {
     "conv forward n3 ic40 ih13 iw11 oc21 kh3 kw3 ph1 pw1 sh2 sw2 b1": ("cpu_gemm", "gpu_gemm"),
     "conv forward g2 n2 ic640 ih9 iw11 oc22 kh1 kw1": ("cpu_gemm", "gpu_gemm"),
+    "conv forward n5 ic6 ih7 iw7 oc19 kh1 kw1 b1": ("cpu_gemm",),
+    "conv forward bf16 n5 ic6 ih7 iw7 oc19 kh1 kw1 b1": ("cpu_pairs", "cpu_gemm"),
     "conv forward n1 ic3 id5 ih6 iw7 oc9 kd3 kh3 kw3 pd1": ("cpu_gemm", "direct"),
     "conv forward f16 n2 ic70 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1": ("cpu_gemm",),
     "conv forward bf16 n2 ic70 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1": ("cpu_gemm", "gpu_gemm"),
@@ -31,6 +33,8 @@ LAYERS = {
     "conv forward n3 ic64 ih15 iw13 oc37 kh5 kw5 ph2 pw2 b1": ("winograd",),
     "conv forward n2 ic64 ih9 iw13 oc37 kh7 kw1 ph3 b1": ("winograd",),
     "conv forward n2 ic3 ih33 iw29 oc61 kh7 kw7 sh2 sw2 ph3 pw3 b1": ("few_channels_cpu",),
+    "conv forward bf16 n2 ic3 ih33 iw29 oc61 kh7 kw7 sh2 sw2 ph3 pw3 b1": ("few_channels_cpu",),
+    "conv forward bf16 g12 n2 ic12 ih14 iw14 oc12 kh3 kw3 ph1 pw1 b1": ("depthwise_fixed",),
     "conv forward g12 n2 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1": (
         *("depthwise_fixed", "grouped_planes", "depthwise_rows", "depthwise"),
     ),

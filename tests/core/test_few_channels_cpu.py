@@ -66,7 +66,7 @@ def test_channels_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("at_end", [False, True], ids=["page-begins", "page-ends"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", ["11x11-s4", "three-tiles", "stride-beyond", "f16"])
+@pytest.mark.parametrize("name", ["11x11-s4", "three-tiles", "stride-beyond", "f16", "bf16"])
 def test_touches_nothing_beside_its_arrays(name: str, direction: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     check_within_pages(problem_of(name, direction), NAME, at_end, core.context())

@@ -75,6 +75,46 @@ def test_matches_float64(text: str, emulated: Context) -> None:
                 assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("conv forward bf16 n2 ic3 ih21 iw23 oc32 kh3 kw3 sh2 sw2 ph1 pw1 b1", "few_channels_cpu"),
+        ("conv forward bf16 n1 ic1 ih9 iw37 oc61 kh3 kw3 ph1 pw1", "few_channels_cpu"),
+        ("conv forward bf16 n2 ic17 ih19 iw17 oc64 kh3 kw3 sh2 sw2 ph1 pw1", "few_channels_cpu"),
+        ("conv forward bf16 g5 n3 ic5 ih7 iw7 oc5 kh3 kw3 ph1 pw1", "depthwise_fixed"),
+        ("conv forward bf16 g5 n3 ic5 ih14 iw14 oc5 kh3 kw3 sh2 sw2 ph1 pw1", "depthwise_fixed"),
+        ("conv forward bf16 g3 n2 ic3 ih9 iw70 oc3 kh3 kw3 ph1 pw1", "depthwise_rows"),
+    ],
+)
+def test_other_kernels_round_as_the_processor(text: str, name: str, emulated: Context) -> None:
+    """Those of first layers multiply pairs of channels; depthwise ones round what they multiplied one by one."""
+    problem = core.parse(text)
+    check = Check(problem)
+
+    def found(context: Context) -> np.ndarray:
+        plan = context.plan(problem, name)
+        results = check.run(plan)
+        check.expect_right(plan, results)
+        check.expect_added(plan, results)
+        return results["y"]
+
+    expected = found(emulated)
+    if core.context().device.has_pair_products:
+        assert found(core.context()).tobytes() == expected.tobytes()
+
+
+def test_first_layers_keep_what_is_not_finite_in_its_places(emulated: Context) -> None:
+    """The last one of an odd number of channels is half of a pair, and an element that no tap meets has no part."""
+    problem = core.parse("conv forward bf16 n1 ic3 ih2 iw34 oc64 kh1 kw2 sh1 sw2")
+    x, w = (np.ones(argument.shape, argument.dtype) for argument in problem.arguments()[:2])
+    x[0, 2, 1, 5] = np.inf
+    y = np.full((1, 64, 2, 17), np.nan, x.dtype)
+    emulated.plan(problem, "few_channels_cpu").run(x=x, w=w, y=y)
+    assert (y[..., 1, 2] == np.inf).all()
+    y[..., 1, 2] = 6
+    assert (y == 6).all()
+
+
 @pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
 @pytest.mark.parametrize("text", CONVOLUTIONS[::2])
 def test_products_touch_nothing_beside_their_arrays(text: str, at_end: bool, emulated: Context) -> None:

@@ -23,6 +23,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
+from clgraft.core.planning.pairs import NUMBERS, flush_defines
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
@@ -83,9 +84,12 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     if columns - problem.out_channels > MOST_EMPTY * columns:
         raise Declined(f"{problem.out_channels} outputs leave too much of {columns} lanes empty")
     grid = spatial_grid(problem)
-    lines = _choose_lines(grid, problem, planner, tile)
-    size, depth = arithmetic_bytes(problem.dtype), problem.in_channels * prod(problem.kernel)
-    defines = {**GRID.defines(), **tile.defines()}
+    paired = flush_defines(problem.dtype, device)
+    channels = ceil_div(problem.in_channels, NUMBERS) if paired else problem.in_channels  # or pairs of them
+    lines = _choose_lines(grid, problem, planner, tile, channels)
+    size, taps = arithmetic_bytes(problem.dtype), prod(problem.kernel)
+    depth = channels * taps
+    defines = {**GRID.defines(), **tile.defines(), **paired}
     if not has_32_registers(device):  # tiles are small there, and a loop shows
         defines["KW"] = grid.row_taps
     layout = WorkspaceLayout()
@@ -95,7 +99,10 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         planner.kernel(FILE, "pack_outputs", defines, problem.dtype, MAD_ENABLE),
         (ceil_div(depth, PACK_RANGE), columns // tile.columns),
         (1, 1),
-        (Buffer("w"), weights, *ints(problem.out_channels, depth, PACK_RANGE)),
+        (
+            *(Buffer("w"), weights, *ints(problem.out_channels, problem.in_channels * taps)),
+            *ints(*((taps,) if paired else ()), PACK_RANGE),
+        ),
         ("y",),
         (nbytes,),
     )
@@ -141,7 +148,7 @@ def _expect_served(problem: ConvProblem) -> None:
         raise Declined("serves taps that are neighbours in a row, and no negative padding")
 
 
-def _choose_lines(grid: Grid, problem: ConvProblem, planner: Planner, tile: RegisterTile) -> Lines:
+def _choose_lines(grid: Grid, problem: ConvProblem, planner: Planner, tile: RegisterTile, channels: int) -> Lines:
     """Choose the block of rows whose longest thread is estimated shortest.
 
     Raises
@@ -153,16 +160,16 @@ def _choose_lines(grid: Grid, problem: ConvProblem, planner: Planner, tile: Regi
     units, size = planner.device.compute_units, arithmetic_bytes(problem.dtype)
     if grid.batch * height.size < units:
         raise Declined(f"{grid.batch * height.size} rows of pixels are too few for {units} cores")
-    tiles, steps = ceil_div(problem.out_channels, tile.columns), problem.in_channels * grid.taps
+    tiles, steps = ceil_div(problem.out_channels, tile.columns), channels * grid.taps
     pitch = round_up((width.size - 1) * width.stride + width.taps, tile.lanes)
     of_channel = grid.taps * tile.columns * size
-    chunk = min(max(CHUNK_BYTES // of_channel, 1), problem.in_channels)
-    part = PARTS[0 if chunk == problem.in_channels else 1]
+    chunk = min(max(CHUNK_BYTES // of_channel, 1), channels)
+    part = PARTS[0 if chunk == channels else 1]
     most = min(LINE_BYTES, planner.device.local_memory - sum(_scratch(tile, part, size)) - 4 * 128)
     best: Lines | None = None
     share = 0.0  # rows of tiles for each pixel
     for rows in sorted({ceil_div(height.size, n) for n in range(1, height.size + 1)}):
-        lines = problem.in_channels * ((rows - 1) * height.stride + (height.taps - 1) * height.step + 1)
+        lines = channels * ((rows - 1) * height.stride + (height.taps - 1) * height.step + 1)
         if lines * pitch * size > most:
             break
         pixels = rows * width.size

@@ -18,9 +18,14 @@ def has_pairs(vector_width: int) -> bool:
     return vector_width == LANES and "avx512_bf16" in cpu_flags()
 
 
+def _rounded(sums: np.ndarray) -> np.ndarray:
+    """Return the nearest numbers of bfloat16, the even one of two, without the package that knows them."""
+    bits = sums.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
 def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
     """Return what finds out whether kernels for products of pairs work; sums of small whole numbers are exact.
-
     A compiler that does not know an intrinsic function may end the process.
     """
     if not set(WAYS).intersection(device.matrix_units):
@@ -35,6 +40,7 @@ def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
         defines={"VL": LANES, **pair_defines(device)},
         items=1,
         inputs=tuple(part.view(np.uint32).reshape(DEPTH, LANES) for part in stored),
-        expected=(numbers[0] * numbers[1]).sum((0, 2)),
+        expected=_rounded((numbers[0] * numbers[1]).sum((0, 2))),
+        dtype="bfloat16",
         in_child=True,
     )

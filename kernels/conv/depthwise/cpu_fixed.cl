@@ -13,11 +13,19 @@
 // A plane of 16 bits is converted once, into private memory with room around it: a line's vectors at all taps would be
 // converted one by one. Not so of bfloat16, two neighbours of which are the halves of a number of 32 bits, at stride 2
 // (LOAD_PAIR), and at stride 1 with PAIRS, for odd numbers of columns of taps: a vector has results of even places,
-// another one those of odd places.
+// another one those of odd places. Where rows are short, these are places of JOINED rows, one after the other; source
+// and target then have one width, and the R pairs of vectors are a whole plane.
 
 #include "common/epilogue.cl"
 #ifndef PAIRS
 #define PAIRS 0
+#endif
+#ifndef JOINED
+#define JOINED 1
+#endif
+#if PAIRS
+#define LINES ((R - 1) * JOINED + KH)
+#define COLUMNS KW
 #endif
 #if STORAGE == 16 && !PAIRS && !(defined(BRAIN) && SW == 2)
 #define CONVERTED  // a plane, before it is read
@@ -42,8 +50,9 @@
 #else
 #define WIDE VL
 #endif
-#define NV ((OW + WIDE - 1) / WIDE)
-#define LAST_V (OW > WIDE ? OW - WIDE : 0)  // where the last vector of a row begins
+#define ROW (JOINED * OW)  // results of a row, or of rows that are joined
+#define NV ((ROW + WIDE - 1) / WIDE)
+#define LAST_V (ROW > WIDE ? ROW - WIDE : 0)  // where the last vector of a row begins
 // Adds the products of line r of a block, vector j, to the rows that it meets.
 #define ADD_TO_ROWS(r, j, value)                                                                       \
     _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k * SH >= 0 && (r) - k * SH < KH) sum[k] = \
@@ -64,7 +73,8 @@ __attribute__((noinline)) realv sum_row(global const stored *plane, global const
                                         const int v, const int apart, const real start) {
     real row[VL];
     for (int l = 0; l < VL; l++) {
-        const int h = u * SH + BH, column = (v + l * apart) * SW + BW;
+        const int place = v + l * apart, further = JOINED > 1 ? place / OW : 0;
+        const int h = (u + further) * SH + BH, column = (place - further * OW) * SW + BW;
         row[l] = start;
         for (int i = 0; i < KH; i++) {
             if (h + i < 0 || h + i >= IH) continue;
@@ -77,9 +87,9 @@ __attribute__((noinline)) realv sum_row(global const stored *plane, global const
     return CAT(vload, VL)(0, row);
 }
 
-// Stores or adds the elements of a row that is shorter than a vector one by one.
-void put_row(global stored *to, const real *row, const int accumulate) {
-    for (int v = 0; v < min(OW, WIDE); v++) STORE(to, v, accumulate ? LOAD(to, v) + row[v] : row[v]);
+// Stores or adds `count` elements one by one, where a vector is longer.
+void put_row(global stored *to, const real *row, const int count, const int accumulate) {
+    for (int v = 0; v < count; v++) STORE(to, v, accumulate ? LOAD(to, v) + row[v] : row[v]);
 }
 
 #ifdef CONVERTED
@@ -113,32 +123,52 @@ typedef CAT(uint, VL) wordv;
 #define UPPER 0xffff0000u
 #define PLACES(p) (2 * LANES + (p))  // of the lanes of the even places, or of the odd ones
 
-// The nearest numbers of 16 bits, in the upper halves.
-wordv rounded(const realv value) {
+// The nearest numbers of 16 bits, side by side.
+#if PAIRED
+#define WORDS_OF(value) CAT(convert_uint, VL)(CAT(narrow, VL)(value))
+wordv rounded(const realv even, const realv odd) { return WORDS_OF(even) | WORDS_OF(odd) << 16; }
+#else
+wordv nearest(const realv value) {
     const wordv bits = AS_WORDS(value);
-    const wordv nearest = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u;
-    return (bits & 0x7fffffffu) > 0x7f800000u ? nan : nearest;
+    const wordv rounded = bits + 0x7fffu + ((bits >> 16) & 1u), nan = bits | 0x400000u;
+    return (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
 }
+wordv rounded(const realv even, const realv odd) { return (nearest(even) >> 16) | (nearest(odd) & UPPER); }
+#endif
 
-maskv places_inside(const int column) {
-    const intv at = PLACES(column);
-    return TO_MASK((at >= 0) & (at < IW));
+#if JOINED > 1
+#define FURTHER(p) (PLACES(p) / OW)  // rows
+#else
+#define FURTHER(p) 0
+#endif
+// Whether the element that place p meets is in its row, which begins at `column`, or the place has no result.
+maskv place_inside(const intv place, const intv further, const int v, const int column) {
+    const intv at = place - further * OW + column;
+    return TO_MASK(((at >= 0) & (at < IW)) | (place + v >= ROW));
 }
-#define ADD_PAIRS(r)                                                                          \
-    if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) {                          \
-        global const stored *line = from + (r) * IW;                                          \
-        realv x[KW + 1];                                                                      \
-        _Pragma("unroll") for (int j = 0; j <= KW; j += 2) {                                  \
-            const wordv both = CAT(vload, VL)(0, (global const uint *)(line + j));            \
-            x[j] = MASKED(AS_REALS(both << 16), masks[j]);                                    \
-            x[j + 1] = MASKED(AS_REALS(both & UPPER), masks[j + 1]);                          \
-        }                                                                                     \
-        _Pragma("unroll") for (int j = 0; j < KW; j++) {                                      \
-            _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k >= 0 && (r) - k < KH) { \
-                even[k] = fma(x[j], (realv)(weights[((r) - k) * KW + j]), even[k]);           \
-                odd[k] = fma(x[j + 1], (realv)(weights[((r) - k) * KW + j]), odd[k]);         \
-            }                                                                                 \
-        }                                                                                     \
+// Whether it is in one of the plane's lines, where the vector's first row begins in line h.
+maskv line_inside(const intv further, const int h) { return TO_MASK((further + h >= 0) & (further + h < IH)); }
+
+#define ADD_PAIRS(r)                                                                                \
+    if ((r) < LINES && (middle || (h + (r) + JOINED > 0 && h + (r) < IH))) {                        \
+        global const stored *line = from + (r) * IW;                                                \
+        const bool cut = JOINED > 1 && (h + (r) < 0 || h + (r) + JOINED > IH);                      \
+        realv x[KW + 1];                                                                            \
+        _Pragma("unroll") for (int j = 0; j <= KW; j += 2) {                                        \
+            const wordv both = CAT(vload, VL)(0, (global const uint *)(line + j));                  \
+            x[j] = AS_REALS(both << 16);                                                            \
+            x[j + 1] = AS_REALS(both & UPPER);                                                      \
+        }                                                                                           \
+        _Pragma("unroll") for (int j = 0; j < KW; j++) {                                            \
+            const maskv mask0 = cut ? masks[0][j] & line_inside(FURTHER(0), h + (r)) : masks[0][j]; \
+            const maskv mask1 = cut ? masks[1][j] & line_inside(FURTHER(1), h + (r)) : masks[1][j]; \
+            const realv a = MASKED(x[j], mask0), b = MASKED(x[j + 1], mask1);                       \
+            _Pragma("unroll") for (int k = 0; k < R; k++) {                                         \
+                if ((r) < k * JOINED || (r) - k * JOINED >= KH) continue;                           \
+                even[k] = fma(a, (realv)(weights[((r) - k * JOINED) * KW + j]), even[k]);           \
+                odd[k] = fma(b, (realv)(weights[((r) - k * JOINED) * KW + j]), odd[k]);             \
+            }                                                                                       \
+        }                                                                                           \
     }
 
 // As the other one.
@@ -149,46 +179,49 @@ PLACED void sum_block(global const stored *plane, global const stored *lines, co
     const int h = u0 + BH;
 #pragma unroll
     for (int n = 0; n < NV; n++) {
-        const int v = min(n * WIDE, LAST_V), column = v + BW, low = max(h, 0) * IW + column;
+        const int v = min(n * WIDE, LAST_V), column = v + BW, low = max(h, 1 - JOINED) * IW + column;
         const int high = (min(h + LINES, IH) - 1) * IW + column + KW - 1 + WIDE;
         global const stored *from = lines + (h * IW + column);
         realv even[R], odd[R];
-        maskv masks[KW + 1];
+        maskv masks[2][KW];
 #pragma unroll
-        for (int j = 0; j <= KW; j++) masks[j] = places_inside(column + j) | TO_MASK(PLACES(v) >= OW);
+        for (int j = 0; j < KW; j++) {
+            masks[0][j] = place_inside(PLACES(0), FURTHER(0), v, column + j);
+            masks[1][j] = place_inside(PLACES(1), FURTHER(1), v, column + j);
+        }
         if (before + low >= 0 && high <= after) {
 #pragma unroll
             for (int k = 0; k < R; k++) even[k] = odd[k] = start;
-            FOR_14_LINES(ADD_PAIRS)
+            FOR_21_LINES(ADD_PAIRS)
         } else {
 #pragma unroll
             for (int k = 0; k < R; k++) {
-                even[k] = sum_row(plane, filter, u0 + k, v, 2, start);
-                odd[k] = sum_row(plane, filter, u0 + k, v + 1, 2, start);
+                even[k] = sum_row(plane, filter, u0 + k * JOINED, v, 2, start);
+                odd[k] = sum_row(plane, filter, u0 + k * JOINED, v + 1, 2, start);
             }
         }
 #pragma unroll
         for (int k = 0; k < R; k++) {
-            const int at = (u0 + k) * OW + v;
+            const int at = (u0 + k * JOINED) * OW + v, count = min(ROW, OH * OW - at);
             even[k] = EPILOGUE_VECTOR(even[k], channel, 0);
             odd[k] = EPILOGUE_VECTOR(odd[k], channel, 0);
             if (accumulate && k < again) continue;
-            if (OW < WIDE && at + WIDE > room) {
+            if (count < WIDE && at + WIDE > room) {
                 real both[2][VL], row[WIDE];
                 CAT(vstore, VL)(even[k], 0, both[0]);
                 CAT(vstore, VL)(odd[k], 0, both[1]);
                 for (int l = 0; l < WIDE; l++) row[l] = both[l % 2][l / 2];
-                put_row(to + at, row, accumulate);
+                put_row(to + at, row, count, accumulate);
                 continue;
             }
             global uint *words = (global uint *)(to + at);
             if (accumulate) {
                 const wordv old = CAT(vload, VL)(0, words);
-#define MINE(p) TO_MASK((PLACES(p) >= n * WIDE - v) & (PLACES(p) + v < OW))
+#define MINE(p) TO_MASK((PLACES(p) >= n * WIDE - v) & (PLACES(p) + v < ROW) & (PLACES(p) < OH * OW - at))
                 even[k] = AS_REALS(old << 16) + MASKED(even[k], MINE(0));
                 odd[k] = AS_REALS(old & UPPER) + MASKED(odd[k], MINE(1));
             }
-            CAT(vstore, VL)((rounded(even[k]) >> 16) | (rounded(odd[k]) & UPPER), 0, words);
+            CAT(vstore, VL)(rounded(even[k], odd[k]), 0, words);
         }
     }
 }
@@ -227,7 +260,7 @@ PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long bef
             if (OW < VL && at + VL > room) {
                 real row[VL];
                 CAT(vstore, VL)(sum[k], 0, row);
-                put_row(to + at, row, accumulate);
+                put_row(to + at, row, OW, accumulate);
             } else {
                 const maskv mine = TO_MASK((LANES >= n * VL - v) & (LANES + v < OW));
                 if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], mine);
@@ -272,8 +305,8 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
 #pragma unroll
         for (int i = 0; i < TAPS; i++) weights[i] = LOAD(filter, WEIGHT(i));
         SUM_BLOCK(0, 0, false)
-        for (int u0 = R; u0 + R < OH; u0 += R) SUM_BLOCK(u0, 0, true)
-        if (OH > R) SUM_BLOCK(OH - R, (OH + R - 1) / R * R - OH, false)
+        for (int u0 = R; u0 + R < OH && JOINED == 1; u0 += R) SUM_BLOCK(u0, 0, true)
+        if (OH > R * JOINED) SUM_BLOCK(OH - R, (OH + R - 1) / R * R - OH, false)
         if (--left == 0) {
             left = shared;
             plane += IH * IW;

@@ -231,12 +231,41 @@ void fill_panel(local cell *panel, const int width, const int filled, const int 
     }
 }
 
-// Computes the epilogue of `length` values of a channel, which belong to the result's elements from `at` on.
+// Computes the epilogue of `length` values of a channel, which belong to the result's elements from `at` on. The last
+// vector may overlap the one before: it is computed first.
 void finish_run(local real *values, const int length, const long channel, const long at TAKE_EPILOGUE) {
 #ifdef EPILOGUE
-    int l = 0;
-    for (; l + VL <= length; l += VL) STORE_REALS(values + l, EPILOGUE_VECTOR(LOAD_REALS(values + l), channel, at + l));
-    for (; l < length; l++) values[l] = EPILOGUE_ELEMENT(values[l], channel, at + l);
+    if (length < VL) {
+        for (int l = 0; l < length; l++) values[l] = EPILOGUE_ELEMENT(values[l], channel, at + l);
+        return;
+    }
+    const int last = length - VL;
+    const realv end = EPILOGUE_VECTOR(LOAD_REALS(values + last), channel, at + last);
+    for (int l = 0; l < last; l += VL)
+        STORE_REALS(values + l, EPILOGUE_VECTOR(LOAD_REALS(values + l), channel, at + l));
+    STORE_REALS(values + last, end);
+#endif
+}
+
+// Whether an epilogue asks which element of the result a value is, not only for its channel.
+#ifdef EPILOGUE
+#define ONE_MORE(n) +1
+#if 0 WHOLE_EXTRAS(ONE_MORE)
+#define FINISHES_RUNS true
+#endif
+#endif
+#ifndef FINISHES_RUNS
+#define FINISHES_RUNS false
+#endif
+
+// Computes the epilogue of a tile's rows, where it asks for channels alone: in whole vectors, wherever runs end.
+void finish_rows(local real *tile, const int rows, const long channel TAKE_EPILOGUE) {
+#ifdef EPILOGUE
+    for (int i = 0; i < rows; i++) {
+        local real *values = tile + i * COLS;
+        for (int l = 0; l < COLS; l += VL)
+            STORE_REALS(values + l, EPILOGUE_VECTOR(LOAD_REALS(values + l), channel + i, 0));
+    }
 #endif
 }
 
@@ -280,13 +309,14 @@ void store_run(global stored *y, local const real *values, const int length, con
 void store_columns(global stored *y, local real *tile, const long p, const int columns, const long pixels,
                    const int group, const int groups, const int m_count, const int m, const int m_rows,
                    const bool add TAKE_EPILOGUE) {
+    if (!FINISHES_RUNS) finish_rows(tile, m_rows, group * m_count + m PASS_EPILOGUE);
     for (int at = 0; at < columns;) {
         const long q = p + at, image = q / pixels, rest = q - image * pixels;
         const int length = (int)min((long)(columns - at), pixels - rest);
         global stored *ys = y + ((image * groups + group) * m_count + m) * pixels + rest;
         for (int i = 0; i < m_rows; i++) {
             local real *values = tile + i * COLS + at;
-            finish_run(values, length, group * m_count + m + i, ys - y PASS_EPILOGUE);
+            if (FINISHES_RUNS) finish_run(values, length, group * m_count + m + i, ys - y PASS_EPILOGUE);
             store_run(ys, values, length, add);
             ys += pixels;
         }

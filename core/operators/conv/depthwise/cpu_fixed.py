@@ -15,6 +15,7 @@ from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, 
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, ints
+from clgraft.core.planning.pairs import flush_defines
 from clgraft.core.problem import ceil_div
 
 NAME = "depthwise_fixed"
@@ -83,11 +84,17 @@ def plan(
     plane_bytes = (height.source * width.source + height.size * width.size) * size
     if plane_bytes > MOST_BYTES:
         raise Declined(f"serves planes that stay in the L1 cache, got {plane_bytes} bytes of source and target")
-    pairs = width.size > most and in_pairs(problem, height, width)  # narrower ones fill vectors better one by one
     at_once = ROWS if has_32_registers(planner.device) else ROWS // 2
     chosen = {"lanes": lanes_of_rows(width.size, most), "rows": at_once}
-    if pairs:
+    # in pairs, one by one, rows that fit a vector would leave more of it empty than they save
+    pairs, joined = in_pairs(problem, height, width), 1
+    if pairs and width.size > most:
         chosen = {"lanes": lanes_of_rows(ceil_div(width.size, 2), most), "rows": at_once // 2}
+    elif pairs and not settings:
+        joined = joined_rows(height, width, 2 * most, at_once)
+        if joined > 1:
+            chosen = {"lanes": most, "rows": ceil_div(height.size, joined)}
+    pairs = pairs and (width.size > most or joined > 1)
     chosen.update({name: int(value) for name, value in (settings or {}).items()})
     lanes, rows = chosen.pop("lanes"), chosen.pop("rows")
     if chosen or lanes not in (LEAST_LANES, most // 2, most) or not 1 <= rows <= ROWS:
@@ -95,13 +102,14 @@ def plan(
     defines: dict[str, int | str] = {
         **{
             "VL": lanes,
-            "R": rows_of_block(height, rows),
+            "R": rows if joined > 1 else rows_of_block(height, rows),
             "KH": height.taps,
             "KW": width.taps,
             "FLIP": int(not forward),
         },
         **{"SH": height.stride, "SW": width.stride, "DW": width.step, "BH": height.begin, "BW": width.begin},
-        **({"PAIRS": 1} if pairs else {}),
+        **({"PAIRS": 1, "JOINED": joined} if pairs else {}),
+        **flush_defines(problem.dtype, planner.device),
         **{"IH": height.source, "IW": width.source, "OH": height.size, "OW": width.size},
         **epilogue_defines(epilogue),
     }
@@ -127,6 +135,13 @@ def in_pairs(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> bool:
     strides = height.stride, width.stride, width.step
     taps = height.taps <= MOST_TAPS_OF_PAIRS and width.taps > 1 and width.taps % 2 == 1
     return problem.dtype == "bfloat16" and strides == (1, 1, 1) and taps
+
+
+def joined_rows(height: PlaneAxis, width: PlaneAxis, places: int, most: int) -> int:
+    """Return how many rows of results a vector of so many places takes: 1 where `most` of them are not the plane."""
+    joined = min(places // width.size, height.size)
+    whole = width.source == width.size and height.source == height.size
+    return joined if whole and ceil_div(height.size, joined) <= most else 1
 
 
 def lanes_of_rows(width: int, most: int) -> int:

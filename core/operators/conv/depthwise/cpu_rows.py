@@ -24,6 +24,7 @@ from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, 
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.pairs import flush_defines
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div
 
@@ -134,6 +135,7 @@ def _rows(
     defines = {**_defines(problem, planner, height, width, rows), "SH": height.stride, "SW": width.stride}
     lanes, targets = defines["VL"], problem.batch * channels
     defines.update(past_caches(planner, problem, lanes, PAST_FROM))
+    defines.update(flush_defines(problem.dtype, planner.device))
     plane_bytes = (height.source * width.source + height.size * width.size) * size
     tile_h = _tile_lines(height.size, width.size * size, rows * height.step)
     if width.size > lanes and plane_bytes > L1_BYTES // 2:
@@ -171,6 +173,7 @@ def _spread(
         "PAD_W": width.pad % 2,
     }
     defines.update(past_caches(planner, problem, defines["VL"], PAST_FROM))
+    defines.update(flush_defines(problem.dtype, planner.device))
     planes = problem.batch * problem.in_channels
     half_h = ceil_div(height.source, 2)
     tile_h = _tile_lines(half_h, 2 * width.source * size, rows)
