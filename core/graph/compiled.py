@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,15 +13,7 @@ from clgraft.core.graph import kept_recipes
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
-from clgraft.core.graph.passes import (
-    Preferences,
-    join_casts,
-    join_updates,
-    most_joined,
-    optimise,
-    split_batch,
-    switched_on,
-)
+from clgraft.core.graph.passes import Preferences, join_casts, join_updates, optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.recipe import Recipe, Signature
@@ -316,10 +307,8 @@ class CompiledGraph:
         passes = switched_on(self.passes)
         if {"parts", "views"} <= set(passes):
             graph = split_batch(graph, self._context.device, constants, self._fits, counts)
-        device = self._context.device
-        joins = {} if device.is_cpu else {"casts": join_casts}
-        for name, join in {**joins, "updates": partial(join_updates, most=most_joined(device))}.items():
-            if name in passes:
+        for name, join in {"casts": join_casts, "updates": join_updates}.items():
+            if name in passes and not self._context.device.is_cpu:
                 many, graph = len(graph.nodes), join(graph)
                 if len(graph.nodes) != many:
                     counts[name] = many - len(graph.nodes)

@@ -140,7 +140,7 @@ def test_a_whole_that_is_still_read_is_not_written_over(context, rng):
 
 
 def training() -> Graph:
-    graph = small_net(training=True, batch=4, size=17)
+    graph = small_net(training=True, batch=8, size=17)
     return graph.gradients([value.name for value in graph.inputs if value.name != "x"])
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from clgraft import core
 from clgraft.core.graph import parse_graph
-from clgraft.core.graph.passes import join_updates, most_joined, update_early
+from clgraft.core.graph.passes import join_updates
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -76,61 +74,6 @@ def test_moving_averages_are_updates(context, rng):
 def test_large_arrays_stay_alone():
     big = parse_graph(UPDATES.replace("37", str(2**20 + 1)))
     assert next(n.problem.sizes for n in join_updates(big).nodes if n.problem.kind == "updates") == (15, 4)
-
-
-def test_a_cpu_joins_what_a_launch_takes_longer_than():
-    gpu = replace(core.context().device, is_cpu=False)
-    cpu = replace(gpu, is_cpu=True, compute_units=2, launch_seconds=0.0, launch_seconds_of_a_unit=5e-6)
-    more = replace(cpu, launch_seconds_of_a_unit=1e-5)
-    assert 10 < most_joined(cpu) < most_joined(more) < most_joined(gpu)
-    joined = join_updates(parse_graph(UPDATES), 15)
-    assert [node.problem.sizes for node in joined.nodes if node.problem.kind == "updates"] == [(15, 4), (1, 1)]
-
-
-EARLY = """
-input a[37] b[37]
-state wa[37] wb[37] h[37] count[1]
-scalar lr
-p = a wa | pointwise x0[37] x1[37] : y0 = x0 * x1
-q = p wb h | pointwise x0[37] x1[37] x2[37] : y0 = x0 + x1 * x2
-r = q wa | pointwise x0[37] x1[37] : y0 = x0 - x1
-s = r | pointwise x0[37] : y0 = exp(x0)
-wb = p wb {lr=lr} | update x0[37] x1[37] scalars{lr} : y0 = x1 - lr * x0
-h = s h {lr=lr} | update x0[37] x1[37] scalars{lr} : y0 = x1 - lr * x0
-wa = wb b wa {lr=lr} | update x0[37] x1[37] x2[37] scalars{lr} : y0 = x2 - lr * x0 * x1
-t = wa s | pointwise x0[37] x1[37] : y0 = x0 - x1
-wb = a wb {lr=lr} | update x0[37] x1[37] scalars{lr} : y0 = x1 - lr * x0
-count = count {keep=0.5} | update x0[1] scalars{keep} : y0 = keep * x0
-output t
-"""
-
-
-def test_updates_run_right_after_what_they_need(context, rng):
-    """After the last reader of what they change, and after what they read: `wa` reads `wb` between its two changes."""
-    graph = parse_graph(EARLY)
-    early = update_early(graph)
-    assert [node.writes[0] for node in early.nodes] == "count p q wb r wa wb s h t".split()
-    arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
-    found = []
-    for switches in ("-all", "-all,early"):
-        given = {name: array.copy() for name, array in arrays.items()}
-        results = context.compile(graph, switches).run(given, {"lr": 0.25})
-        found.append([results["t"], *(given[state.name] for state in graph.states)])
-    for one, two in zip(*found):
-        np.testing.assert_array_equal(one, two)
-    np.testing.assert_allclose(found[1][0], evaluate(graph, arrays, {"lr": 0.25})["t"], rtol=1e-5, atol=1e-5)
-
-
-def test_gradients_that_were_used_need_no_memory(context):
-    """Two gradients of a mebibyte each, and their updates at the end: together, or one after the other."""
-    size, lines = 2**18, []
-    for name in "ab":
-        lines.append(f"g{name} = {name} | pointwise x0[{size}] : y0 = exp(x0)")
-    for name in "ab":
-        lines.append(f"w{name} = g{name} w{name} | update x0[{size}] x1[{size}] : y0 = x1 - x0")
-    graph = parse_graph("\n".join([f"input a[{size}] b[{size}]", f"state wa[{size}] wb[{size}]", *lines]))
-    late, early = (context.compile(graph, switches).report() for switches in ("-early,-chains", "-chains"))
-    assert (late.arena_bytes, early.arena_bytes) == (8 * size, 4 * size)
 
 
 def test_texts_are_read():

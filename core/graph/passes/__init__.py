@@ -21,11 +21,12 @@ from clgraft.core.graph.passes.gradients import join_gradients
 from clgraft.core.graph.passes.layouts import Assignment, Preferences, assign_layouts
 from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
+from clgraft.core.graph.passes.order import order_gradients
 from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.passes.scales import scaled_norms
 from clgraft.core.graph.passes.separable import join_separable
-from clgraft.core.graph.passes.updates import join_updates, most_joined, update_early
+from clgraft.core.graph.passes.updates import join_updates
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -49,9 +50,9 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "gradients": join_gradients,
 }
 # the memory plan asks for these: conversions and updates of several arrays at once, segments in parts of the batch,
-# copies as views, values that are computed again where memory is short, updates right after what they read, and
-# launches that run once to prepare constants
-PLANNED = ("casts", "updates", "parts", "views", "recompute", "early", "prepare")
+# copies as views, values that are computed again where memory is short, another order, and launches that run once to
+# prepare constants
+PLANNED = ("casts", "updates", "parts", "views", "recompute", "order", "prepare")
 BEFORE_GRADIENTS = ("scales",)  # `core.nn.Build` runs it before gradients are derived
 NAMES = (*BEFORE_GRADIENTS, *PASSES, *FITTING, *PLANNED)
 # these run before the types are mixed, so that weights are folded in float32; that is no pass which can be switched off
@@ -77,16 +78,15 @@ __all__ = [
     "keep_argmax",
     "mix_passes",
     "mix_types",
-    "most_joined",
     "needed",
     "optimise",
+    "order_gradients",
     "read_results",
     "recompute",
     "scaled_norms",
     "split_batch",
     "suit_single",
     "switched_on",
-    "update_early",
 ]
 
 

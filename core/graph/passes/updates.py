@@ -1,7 +1,6 @@
-"""Updates of parameters and their histories, and of moving averages: joins those of small arrays, and runs them early.
+"""Joins updates of single arrays: of parameters and their histories, and of moving averages.
 
-A training step has some for each layer, and a launch takes longer than the few bytes that it moves. Large gradients
-are in the caches for a short time only.
+A training step has some for each layer, and a launch takes longer than the few bytes that it moves.
 """
 
 from __future__ import annotations
@@ -11,17 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clgraft.core.graph.passes.parts import peaks
 from clgraft.core.graph.structure import Node, Number, Some, Structure
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.batchnorm.problem import MOVED
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.update import UpdateProblem, UpdatesProblem
 from clgraft.core.operators.update.together import MOST_ARRAYS
-from clgraft.core.planning.device import DeviceInfo
 
-MOST_ELEMENTS = 2**20  # of an array on a GPU: with more, a launch is short compared with what it moves
-ELEMENT = 20  # bytes that an update moves for an element: gradient, parameter and history, and the last two back
+MOST_ELEMENTS = 2**20  # of an array: with more, a launch is short compared with what it moves
 WORD = re.compile(r"\w+")
 
 
@@ -47,22 +43,16 @@ class _Update:
         return (*text, len(self.reads), single)
 
 
-def join_updates(graph: Some, most: int = MOST_ELEMENTS) -> Some:
+def join_updates(graph: Some) -> Some:
     """Return the graph with updates joined; what is computed stays the same but for contracted roundings.
 
     Each one is computed where the last one of its problem was: nothing between reads or changes its states, or
     changes what it reads.
-
-    Parameters
-    ----------
-    graph : Graph
-    most : int
-        Elements of the largest array whose update is joined with others.
     """
     nodes: dict[int, Node] = dict(enumerate(graph.nodes))
     kinds: dict[tuple[object, ...], list[_Update]] = {}
     for number in range(len(graph.nodes)):
-        found = _update(graph, number, most)
+        found = _update(graph, number)
         if found is not None:
             kinds.setdefault(found.kind, []).append(found)
     for alike in kinds.values():
@@ -79,32 +69,7 @@ def join_updates(graph: Some, most: int = MOST_ELEMENTS) -> Some:
     return graph.with_nodes(node for _, node in sorted(nodes.items()))
 
 
-def most_joined(device: DeviceInfo) -> int:
-    """Return the elements of the largest array whose update is joined: what a CPU moves in the time of a launch."""
-    return int(device.launch_cost * peaks(device)[0] / ELEMENT) if device.is_cpu else MOST_ELEMENTS
-
-
-def update_early(graph: Some) -> Some:
-    """Return the graph with each update as soon as nothing in front of it reads what it changes, or is read by it.
-
-    So a parameter changes while its gradient is in the caches, and no gradient waits in memory for the others.
-    """
-    places: list[int] = []  # for each node the one that it runs with: itself, or the one that an update runs after
-    touched: dict[str, int] = {}  # of all nodes so far that read or write a value, the last place
-    written: dict[str, int] = {}
-    for number, node in enumerate(graph.nodes):
-        place = number
-        if node.changes and set(node.writes) == set(node.changes):
-            before = [written.get(name, -1) for name in node.reads] + [touched.get(name, -1) for name in node.changes]
-            place = max(before)
-        places.append(place)
-        for seen, names in ((touched, (*node.reads, *node.writes)), (written, node.writes)):
-            seen.update((name, max(place, seen.get(name, -1))) for name in names)
-    order = sorted(range(len(places)), key=lambda number: (places[number], places[number] != number))
-    return graph.with_nodes(graph.nodes[number] for number in order)
-
-
-def _update(graph: Structure, number: int, most: int) -> _Update | None:
+def _update(graph: Structure, number: int) -> _Update | None:
     """Return the update that a node is, if its arrays are not large and lie alike."""
     node = graph.nodes[number]
     problem, scalars = node.problem, node.scalars
@@ -115,7 +80,7 @@ def _update(graph: Structure, number: int, most: int) -> _Update | None:
     else:
         return None
     size = math.prod(step.common_shape)
-    if not 0 < size <= most or step.float32_arguments:
+    if not 0 < size <= MOST_ELEMENTS or step.float32_arguments:
         return None
     sizes = [math.prod(shape) for shape in step.inputs]
     if any(one not in (1, size) for one in sizes):
