@@ -196,7 +196,7 @@ def renamed(name: str, iteration: int, side: str) -> str:
 
 
 def compare(iterations: int) -> tuple[tuple[float, float], ...]:
-    """Return the differences of a net in this folder: ours, what rounding grows to, and after each other's snapshots."""
+    """Return differences of a net: ours, what rounding grows to, after each other's snapshots; and losses."""
     first = caffe.get_solver("solver.prototxt").net
     first.save("start.caffemodel")
     images, labels = data_of(first.blobs["data"].data.shape)
@@ -244,7 +244,8 @@ def main() -> None:
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
     print(f"{core.context().device}, {options.iterations} iterations; first {EARLY} / all")
-    print("net            solver    loss            difference         rounding           ours in Caffe      Caffe's here")
+    heads = ("difference", "rounding", "ours in Caffe", "Caffe's here")
+    print(f"{'net':14} {'solver':9} {'losses':14}  {'  '.join(f'{head:17}' for head in heads)}")
     for name in announced(options.nets):
         text, normed = TRAINED[name]
         for kind in options.solvers:

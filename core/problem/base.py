@@ -223,7 +223,7 @@ class Problem:
         return replace(self, **{name: size // count}) if size and size % count == 0 else None  # type: ignore[type-var]
 
     def replaced(self, output: str) -> tuple[str, ...]:
-        """Return the inputs in whose memory an output may lie, each element in the place of one that was read before."""
+        """Return the inputs in whose memory an output may lie: an element takes the place of one that was read."""
         return ()
 
     def gradients(self) -> tuple[Gradient, ...]:

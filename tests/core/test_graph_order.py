@@ -32,7 +32,7 @@ def test_updates_run_right_after_what_they_need(context, rng):
     """After the last reader of what they change, and after what they read: `wa` reads `wb` between its two changes."""
     graph = parse_graph(EARLY)
     early = order_gradients(graph)
-    assert [node.writes[0] for node in early.nodes] == "count p q wb r wa wb s h t".split()
+    assert [node.writes[0] for node in early.nodes] == ["count", "p", "q", "wb", "r", "wa", "wb", "s", "h", "t"]
     arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
     found = []
     for switches in ("-all", "-all,order"):
@@ -83,7 +83,7 @@ def test_gradients_of_weights_run_before_those_of_data(context, rng, layer, dire
         "output z dw dv du dt"
     )
     ordered = order_gradients(graph)
-    assert [node.writes[0] for node in ordered.nodes] == "dw dx z dv du s dt".split()
+    assert [node.writes[0] for node in ordered.nodes] == ["dw", "dx", "z", "dv", "du", "s", "dt"]
     arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
     found = []
     for switches in ("-all", "-all,order"):
