@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -188,10 +189,10 @@ def expect_same(first: str, second: str) -> None:
         np.testing.assert_array_equal(mine.reshape(-1), history.reshape(-1))
 
 
-def renamed(name: str, iteration: int, side: str) -> str:
-    """Rename a snapshot's files so that another one does not replace them."""
+def copied(iteration: int, side: str) -> str:
+    """Copy the last snapshot's files, which the next one overwrites: a solver's state names its weights' file."""
     for end in ("caffemodel", "solverstate"):
-        os.replace(f"{name}_iter_{iteration}.{end}", f"{side}.{end}")
+        shutil.copy(f"snap_iter_{iteration}.{end}", f"{side}.{end}")
     return side
 
 
@@ -217,16 +218,16 @@ def compare(iterations: int) -> tuple[tuple[float, float], ...]:
         if number + 1 == half:
             # where each other's snapshots lead, from the same bits
             ours.solver.snapshot()
-            mine = renamed("snap", half, "ours")
+            mine = copied(half, "ours")
             resumed = Theirs(images, labels)
             resumed.solver.restore(f"{mine}.solverstate")
             resumed.solver.snapshot()
-            expect_same(mine, renamed("snap", half, "resumed"))
+            expect_same(mine, copied(half, "resumed"))
             theirs.solver.snapshot()
-            native = renamed("snap", half, "native")
+            native = copied(half, "native")
             again = Ours(images, labels, half, snapshot=f"{native}.solverstate")
             again.solver.snapshot()
-            expect_same(native, renamed("snap", half, "again"))
+            expect_same(native, copied(half, "again"))
             sides.update(resumed=resumed, again=again)
             losses.update(resumed=[], again=[])
     return (
