@@ -180,13 +180,18 @@ def differences(found: list[float], expected: list[float]) -> tuple[float, float
 
 def expect_same(first: str, second: str) -> None:
     """Check that two snapshots have the same bits in parameters and histories."""
-    for one, other in zip(read_caffemodel(f"{first}.caffemodel"), read_caffemodel(f"{second}.caffemodel")):
-        for mine, blob in zip(one.blobs, other.blobs):
-            np.testing.assert_array_equal(mine.reshape(-1), blob.reshape(-1), err_msg=one.name)
+    mine, theirs = (
+        {layer.name: layer.blobs for layer in read_caffemodel(f"{side}.caffemodel") if layer.blobs}
+        for side in (first, second)
+    )
+    assert mine.keys() == theirs.keys()
+    for name, blobs in mine.items():
+        for a, b in zip(blobs, theirs[name]):
+            np.testing.assert_array_equal(a.reshape(-1), b.reshape(-1), err_msg=name)
     one, other = read_state(f"{first}.solverstate"), read_state(f"{second}.solverstate")
     assert (one.iteration, len(one.histories)) == (other.iteration, len(other.histories))
-    for mine, history in zip(one.histories, other.histories):
-        np.testing.assert_array_equal(mine.reshape(-1), history.reshape(-1))
+    for a, b in zip(one.histories, other.histories):
+        np.testing.assert_array_equal(a.reshape(-1), b.reshape(-1))
 
 
 def copied(iteration: int, side: str) -> str:
