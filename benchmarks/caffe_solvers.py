@@ -189,8 +189,8 @@ def expect_same(first: str, second: str) -> None:
         for a, b in zip(blobs, theirs[name]):
             np.testing.assert_array_equal(a.reshape(-1), b.reshape(-1), err_msg=name)
     one, other = read_state(f"{first}.solverstate"), read_state(f"{second}.solverstate")
-    assert (one.iteration, len(one.histories)) == (other.iteration, len(other.histories))
-    for a, b in zip(one.histories, other.histories):
+    assert (one.iteration, len(one.history)) == (other.iteration, len(other.history))
+    for a, b in zip(one.history, other.history):
         np.testing.assert_array_equal(a.reshape(-1), b.reshape(-1))
 
 
