@@ -12,7 +12,6 @@ from clgraft.core.graph.memory import Life
 from clgraft.core.graph.structure import SKIPPED, Node, Structure
 from clgraft.core.operators.copying import ConcatProblem, SliceProblem, TransposeProblem
 from clgraft.core.operators.copying.boxes import Box, steps
-from clgraft.core.operators.pointwise import PointwiseProblem
 
 
 @dataclass(frozen=True)
@@ -94,27 +93,23 @@ def _resolved(name: str, parts: Mapping[str, Home]) -> Home:
 
 
 def _in_place(graph: Structure, ends: Mapping[str, int], places: dict[str, Home], related: set[str]) -> None:
-    """Let pointwise problems without reductions write over an input of their whole shape that nobody reads later.
+    """Let results lie in the memory of an input that nobody reads later, where the problem allows that.
 
     Parts and wholes take no part in that: their memory has other values.
     """
     for i, node in enumerate(graph.nodes):
-        problem = node.problem
-        if not isinstance(problem, PointwiseProblem) or any(problem.reductions) or problem.beta:
-            continue
-        free = [
-            name
-            for shape, name in zip(problem.inputs, node.reads)
-            if shape == problem.common_shape
-            and ends.get(name) == i
-            and name not in related
-            and node.reads.count(name) == 1
-        ]
-        for name in node.writes:
-            same = [own for own in free if graph.values[own].dtype == graph.values[name].dtype]
-            if name in places and name not in related and same:
-                places[name] = places[same[0]]
-                free.remove(same[0])
+        free = {
+            argument: name
+            for argument, name in node.values.items()
+            if ends.get(name) == i and name not in related and node.reads.count(name) == 1
+        }
+        for argument, name in node.values.items() if free else ():
+            if name not in places or name in related or name not in node.writes:
+                continue
+            for other in node.problem.replaced(argument):
+                if other in free and graph.values[free[other]].dtype == graph.values[name].dtype:
+                    places[name] = places[free.pop(other)]
+                    break
 
 
 def _views(graph: Structure, ends: Mapping[str, int], outside: set[str]) -> tuple[set[int], dict[str, Home]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.assembly import Assembly, Chooser
 from clgraft.core.graph.graph import Graph
-from clgraft.core.graph.passes import recompute
+from clgraft.core.graph.passes import order_gradients, recompute
 from clgraft.core.planning.launches import Launches
 
 # of the memory, that values may take in attempts to compute few of them again: workspaces and gaps need the rest
@@ -45,7 +45,7 @@ class Placement:
     constants : frozenset of str
         Inputs that never change.
     passes : collection of str
-        Those that are switched on; of these, `views`, `prepare` and `recompute` matter here.
+        Those that are switched on; of these, `order`, `views`, `prepare` and `recompute` matter here.
     """
 
     graph: Graph
@@ -113,6 +113,7 @@ class Placement:
 
     def _placed(self, graph: Graph) -> Placed:
         constants = self.constants if "prepare" in self.passes else frozenset()
+        graph = order_gradients(graph) if "order" in self.passes else graph
         assembly = Assembly(graph, self.context, self.added, "views" in self.passes, constants)
         launches, arena = assembly.launches()
         return Placed(graph, assembly, launches, arena, len(graph.nodes) - len(self.graph.nodes))

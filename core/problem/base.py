@@ -222,6 +222,10 @@ class Problem:
         size = getattr(self, name)
         return replace(self, **{name: size // count}) if size and size % count == 0 else None  # type: ignore[type-var]
 
+    def replaced(self, output: str) -> tuple[str, ...]:
+        """Return the inputs in whose memory an output may lie: an element takes the place of one that was read."""
+        return ()
+
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the problems that compute the gradients of the inputs, in the order in which they have to run.
 

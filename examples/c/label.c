@@ -12,16 +12,14 @@
 
 #include "clgraft.h"
 
-enum { TOP = 5, LINE = 256 };
+enum { TOP = 5, LINE = 256, MOST = 1 << 16 };
 static const float means[2][3] = {{0.485f, 0.456f, 0.406f}, {104, 117, 123}};
 static const float deviations[2][3] = {{0.229f, 0.224f, 0.225f}, {1, 1, 1}};
-static clg_port port; /* of the image */
-static clg_tensor x, y;
+static float scores[MOST]; /* one for each class */
+static char labels[MOST][LINE];
 
 static void must(int done, const char *what, const char *why) {
-    if (done) return;
-    fprintf(stderr, "%s: %s\n", what, why);
-    exit(1);
+    if (!done) fprintf(stderr, "%s: %s\n", what, why), exit(1);
 }
 #define CALL(call) must((call) == CLG_OK, #call, clg_last_error())
 
@@ -29,52 +27,34 @@ int main(int argc, char **argv) {
     must(argc == 5, "usage", "label MODEL WEIGHTS IMAGE.ppm LABELS.txt");
     const int caffe = strstr(argv[1], ".prototxt") != NULL;
     clg_session session;
+    clg_port port = {sizeof port, 0, 0, 0, {0}, {0}, NULL};
     CALL(clg_session_create(argv[1], argv[2], NULL, &session));
-    port.size = sizeof port;
-    CALL(clg_session_input(session, 0, &port));
-    x.size = y.size = sizeof x;
-    x.dtype = CLG_FLOAT32;
-    x.ndim = 4; /* one image, three channels, and the model's own height and width, where it has them */
-    x.shape[0] = 1, x.shape[1] = 3;
-    for (int axis = 2; axis < 4; axis++) x.shape[axis] = port.ndim == 4 && port.usual[axis] ? port.usual[axis] : 224u;
+    CALL(clg_session_input(session, 0, &port)); /* usual: the model's own sizes, where it has them */
+    const size_t rows = port.usual[2] ? port.usual[2] : 224, columns = port.usual[3] ? port.usual[3] : 224;
 
     unsigned width = 0, height = 0, most = 0;
     FILE *file = fopen(argv[3], "rb");
     must(file && fscanf(file, "P6 %u %u %u", &width, &height, &most) == 3 && most == 255 && fgetc(file) != EOF, argv[3],
          "expected a PPM (P6) of bytes");
     unsigned char *pixels = (unsigned char *)malloc(3 * (size_t)width * height);
-    must(pixels && fread(pixels, 3 * (size_t)width, height, file) == height, argv[3], "is cut off");
-    fclose(file);
-
-    const size_t rows = (size_t)x.shape[2], columns = (size_t)x.shape[3];
-    x.bytes = 3 * rows * columns * sizeof(float);
-    float *data = (float *)malloc((size_t)x.bytes);
-    must(data != NULL, argv[3], "no memory");
-    for (size_t c = 0; c < 3; c++)
-        for (size_t i = 0; i < rows; i++)
-            for (size_t j = 0; j < columns; j++) { /* of the nearest pixel */
-                size_t pixel = i * height / rows * width + j * width / columns;
-                float value = (float)pixels[3 * pixel + (caffe ? 2 - c : c)] / (caffe ? 1.0f : 255.0f);
-                data[(c * rows + i) * columns + j] = (value - means[caffe][c]) / deviations[caffe][c];
-            }
-    x.data = data;
-    CALL(clg_session_shapes(session, &x, 1, &y, 1));
-    must(y.dtype == CLG_FLOAT32, argv[1], "expected classes as float32");
-    float *scores = (float *)malloc((size_t)y.bytes);
-    y.data = scores;
+    float *data = (float *)malloc(3 * rows * columns * sizeof(float));
+    must(pixels && data && fread(pixels, 3 * (size_t)width, height, file) == height, argv[3], "is cut off, or huge");
+    for (size_t k = 0, plane = rows * columns; k < 3 * plane; k++) { /* of the nearest pixel */
+        size_t c = k / plane, i = k % plane / columns * height / rows, j = k % columns * width / columns;
+        float value = (float)pixels[3 * (i * width + j) + (caffe ? 2 - c : c)] / (caffe ? 1.0f : 255.0f);
+        data[k] = (value - means[caffe][c]) / deviations[caffe][c];
+    }
+    clg_tensor x = {sizeof x, CLG_FLOAT32, 4, 0, {1, 3, rows, columns}, data, 3 * rows * columns * sizeof(float)};
+    clg_tensor y = {sizeof y, 0, 0, 0, {0}, scores, sizeof scores};
     CALL(clg_session_run(session, &x, 1, &y, 1));
-    CALL(clg_session_destroy(session));
+    must(y.dtype == CLG_FLOAT32 && y.ndim > 1, argv[1], "expected a float32 for each class");
 
-    const size_t classes = (size_t)y.bytes / sizeof(float);
-    char (*labels)[LINE] = (char (*)[LINE])calloc(classes, LINE);
     must((file = fopen(argv[4], "r")) != NULL, argv[4], "cannot be read");
-    for (size_t i = 0; i < classes && fgets(labels[i], LINE, file); i++) labels[i][strcspn(labels[i], "\r\n")] = 0;
-    for (size_t n = 0; n < TOP && n < classes; n++) {
-        size_t best = 0;
-        for (size_t i = 1; i < classes; i++)
-            if (scores[i] > scores[best]) best = i;
+    for (size_t i = 0; i < MOST && fgets(labels[i], LINE, file); i++) labels[i][strcspn(labels[i], "\r\n")] = 0;
+    for (size_t n = 0, best = 0, classes = y.shape[1]; n < TOP && n < classes; n++) {
+        for (size_t i = best = 0; i < classes; i++) best = scores[i] > scores[best] ? i : best;
         printf("%.6f %s\n", scores[best], labels[best]);
         scores[best] = -1e30f;
     }
-    return 0;
+    return clg_session_destroy(session);
 }

@@ -10,9 +10,9 @@ CLASSES = 1000
 class NetText:
     """A net under construction: each method adds layers on top of a blob and returns the new blob's name."""
 
-    def __init__(self, batch: int, pixels: int, learn: bool) -> None:
+    def __init__(self, batch: int, pixels: int, learn: bool, channels: int = 3) -> None:
         self.norm = "" if learn else "batch_norm_param { use_global_stats: true }"
-        shape = f"dim: {batch} dim: 3 dim: {pixels} dim: {pixels}"
+        shape = f"dim: {batch} dim: {channels} dim: {pixels} dim: {pixels}"
         self.parts = [
             f'layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ {shape} }} }} }}',
             f'layer {{ name: "label" type: "Input" top: "label" input_param {{ shape {{ dim: {batch} }} }} }}',

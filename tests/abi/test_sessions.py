@@ -68,12 +68,21 @@ def test_the_example_labels_an_image(run_program, models, tmp_path, compiler) ->
     x = pixels.astype(np.float32)[..., ::-1].transpose(2, 0, 1) - np.float32([104, 117, 123]).reshape(3, 1, 1)
     model, weights = models["caffe"]
     (scores,) = clgraft.load(model, weights).run({"data": x[None]})["prob"]
-    words = (str(ROOT / "examples" / "c" / "label.c"), str(model), weights, str(tmp_path / "image.ppm"))
+    source = ROOT / "examples" / "c" / "label.c"
+    assert len(source.read_text().splitlines()) <= 60
+    words = (str(source), str(model), weights, str(tmp_path / "image.ppm"))
     done = run_program(*words, str(tmp_path / "labels.txt"), compiler=compiler)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "".join(f"{scores[i]:.6f} class {i}\n" for i in np.argsort(-scores, kind="stable"))
     done = run_program(*words, str(tmp_path / "none.txt"), compiler=compiler)
     assert done.returncode == 1 and done.stderr == f"{tmp_path}/none.txt: cannot be read\n"
+    for content, reason in (
+        (b"P6\n8 8\n255\n" + bytes(8 * 8 * 3 - 1), "is cut off, or huge"),
+        (b"P5\n8 8\n255\n" + bytes(8 * 8), "expected a PPM (P6) of bytes"),
+    ):
+        (tmp_path / "image.ppm").write_bytes(content)
+        done = run_program(*words, str(tmp_path / "labels.txt"), compiler=compiler)
+        assert done.returncode == 1 and done.stderr == f"{tmp_path}/image.ppm: {reason}\n"
 
 
 class Called:

@@ -242,3 +242,34 @@ def test_rows_of_channels_with_activations(direction: str) -> None:
         shift = exact.pop("shift") - results.pop("shift").astype(np.float64)
         exact["offset"] = exact["offset"] - shift * exact["scale"]
     check(results, exact, problem.dtype, 300)
+
+
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training", "forward_inference"])
+@pytest.mark.parametrize(
+    ("line", "algorithm", "on"),
+    [
+        ("n8 c21 s49", "channels_cpu", "a CPU"),
+        ("n5 c7 s6", "channels_cpu", "a CPU"),
+        ("n1070 c20 s1", "rows_cpu", "a CPU"),
+        ("n8 c3 s4100", "generated", "a CPU"),
+        ("n8 c21 s49", "channels", GPU),
+        ("n3 c2 s21000", "channels", GPU),
+        ("f16 n3 c2 s37", "channels", GPU),
+        ("n1203 c36 s1", "rows_gpu", GPU),
+        ("n8 c21 s49", "generated", GPU),
+    ],
+)
+def test_results_in_the_place_of_what_is_normalised(line: str, algorithm: str, on: str, direction: str) -> None:
+    """As graphs lay them out: y over x, dx over dy, with the same bits."""
+    problem, arrays = with_activation(f"batchnorm {line}", direction, "relu")
+    results = {a.name: np.full(a.shape, np.nan, a.dtype) for a in problem.arguments() if a.role == "out"}
+    ((output, given),) = ((name, problem.replaced(name)) for name in results if problem.replaced(name))
+    with planning_for(on) as context:
+        plan = context.plan(problem, algorithm=algorithm if direction.endswith("training") else None)
+        scalars = {"eps": EPS, **SCALARS["relu"]}
+        plan.run(scalars=scalars, **arrays, **results)
+        own = {name: array.copy() for name, array in arrays.items()}
+        inside = {name: np.full_like(array, np.nan) for name, array in results.items()}
+        plan.run(scalars=scalars, **own, **{**inside, output: own[given[0]]})
+    inside[output] = own[given[0]]
+    assert all(np.array_equal(inside[name], array) for name, array in results.items())

@@ -56,6 +56,24 @@ def test_parts_are_written_into_the_whole(context, rng):
     assert with_views < without
 
 
+def test_gradients_of_batch_norms_lie_over_what_came_in(context, rng):
+    """`f` lies over `g`, but not over `h`, which is read again."""
+    graph = parse_graph(
+        "input x[4,3,5] dy[4,3,5] gamma[3] mean[3] var[3]\n"
+        "g = dy | pointwise x0[60] : y0 = exp(x0);\n"
+        "f _ _ = x g gamma mean var {eps=0.1} | batchnorm backward_training n4 c3 s5\n"
+        "h = f | pointwise x0[60] : y0 = 2 * x0;\n"
+        "d _ _ = x h gamma mean var {eps=0.1} | batchnorm backward_training n4 c3 s5\n"
+        "y = h d | pointwise x0[60] x1[60] : y0 = x0 + x1;\n"
+        "output y"
+    )
+    homes = places(graph).places
+    assert homes["f"] == homes["g"] == homes["h"] and homes["d"].name == "d"
+    arrays = {**sample(graph, rng), "var": np.ones(3, np.float32)}
+    found = context.compile(graph, "-all").run(arrays)["y"]
+    np.testing.assert_allclose(found.ravel(), evaluate(graph, arrays)["y"].ravel(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "copy, views",
     [
@@ -122,7 +140,7 @@ def test_a_whole_that_is_still_read_is_not_written_over(context, rng):
 
 
 def training() -> Graph:
-    graph = small_net(training=True, batch=4, size=17)
+    graph = small_net(training=True, batch=8, size=17)
     return graph.gradients([value.name for value in graph.inputs if value.name != "x"])
 
 

@@ -136,7 +136,7 @@ def test_what_values_mean(setting, text, value, monkeypatch):
         (settings.VERBOSE, "plan,rnu", "words of plan, run and start between commas; nearest: run"),
         (settings.TUNE, "Cachd", r"one of \('off', 'cached', 'full'\); nearest: cached"),
         (settings.PRECISION, "fp32", r"one of \('float32', 'tf32', 'float16', 'bfloat16'\); nearest: tf32"),
-        (settings.GRAPH, "-fodl,chains", r"names of passes \(dead, .*, all\), or -name to switch .*; nearest: fold"),
+        (settings.GRAPH, "-fodl,chains", r"names of passes \(scales, .*, all\), or -name to switch .*; nearest: fold"),
         (settings.ONNX_LIMITS, "node=5", r"numbers for some of \(.*\), such as nodes=1e6,bytes=8e9; nearest: nodes"),
         (settings.COPY_THREADS, "17", "a number from 1 to 16"),
         (settings.UPDATE_THREADS, "all", "a number from 1 to 64"),

@@ -21,6 +21,7 @@ from clgraft.core.graph.passes.gradients import join_gradients
 from clgraft.core.graph.passes.layouts import Assignment, Preferences, assign_layouts
 from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
+from clgraft.core.graph.passes.order import order_gradients
 from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.passes.scales import scaled_norms
@@ -49,8 +50,9 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "gradients": join_gradients,
 }
 # the memory plan asks for these: conversions and updates of several arrays at once, segments in parts of the batch,
-# copies as views, values that are computed again where memory is short, and launches that run once to prepare constants
-PLANNED = ("casts", "updates", "parts", "views", "recompute", "prepare")
+# copies as views, values that are computed again where memory is short, another order, and launches that run once to
+# prepare constants
+PLANNED = ("casts", "updates", "parts", "views", "recompute", "order", "prepare")
 BEFORE_GRADIENTS = ("scales",)  # `core.nn.Build` runs it before gradients are derived
 NAMES = (*BEFORE_GRADIENTS, *PASSES, *FITTING, *PLANNED)
 # these run before the types are mixed, so that weights are folded in float32; that is no pass which can be switched off
@@ -78,6 +80,7 @@ __all__ = [
     "mix_types",
     "needed",
     "optimise",
+    "order_gradients",
     "read_results",
     "recompute",
     "scaled_norms",

@@ -130,6 +130,10 @@ class BatchNormProblem(Problem):
         wide = name in KEPT.split() or (self.float32_parameters and name not in ("x", "y", "dx", "dy"))
         return "float32" if wide and self.dtype in SMALL else self.dtype
 
+    def replaced(self, output: str) -> tuple[str, ...]:
+        """Return x for y, and dy for dx: sums of a channel come before its results."""
+        return {"y": ("x",), "dx": ("dy",)}.get(output, ())
+
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the gradient problem; mean and var have no gradients as outputs, nor as inputs of inference."""
         if self.direction == "update_statistics":

@@ -204,6 +204,12 @@ class PointwiseProblem(Problem):
         folds = tuple(None if r is None else replace(r, shape=cut(r.shape or ())) for r in self.reductions)
         return replace(self, inputs=inputs, reductions=folds)
 
+    def replaced(self, output: str) -> tuple[str, ...]:
+        """Return the inputs of the whole shape, where nothing is added up."""
+        if any(self.reductions) or self.beta:
+            return ()
+        return tuple(f"x{i}" for i, shape in enumerate(self.inputs) if shape == self.common_shape)
+
     def gradients(self) -> tuple[Gradient, ...]:
         return derivative.gradients(self)
 
