@@ -180,8 +180,9 @@ class Plan:
 
     def run_bound(self, bound: Any, scalars: Sequence[float] = (), copies: Any = None) -> None:
         """Run on what `bind` returned (see `execute`), with copies of inputs in the C runtime's form."""
-        given = [self._number(*pair) for pair in zip(self.scalars, scalars)] or self._ffi.NULL
-        none = self._ffi.NULL
+        given = none = self._ffi.NULL
+        if len(scalars):
+            given = [self._number(*pair) for pair in zip(self.scalars, scalars)] or none
         status = self._lib.clg_plan_start(self._handle, bound, len(bound), given, len(scalars), copies or none, none)
         if status:
             self._raise(status)
