@@ -318,7 +318,7 @@ def depthwise() -> gluon.nn.HybridSequential:
 
 def swapped(make, file, regions: bool, **hybrid):
     net = make()
-    report = ops.swap_block(net, regions=regions)
+    report = ops.swap_block(net, regions=regions, fuse=False)
     net.load_parameters(file)
     net.hybridize(**hybrid)
     return net, report
