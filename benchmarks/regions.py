@@ -63,7 +63,8 @@ class Model:
         self.net = gluon.model_zoo.vision.get_model(name, prefix="net_")
         if kind != "native":
             precision = None if kind == "operators" else options.precision
-            ops.swap_block(self.net, regions=kind != "operators", frozen=kind == "frozen", precision=precision)
+            regions = kind != "operators"
+            ops.swap_block(self.net, fuse=False, regions=regions, frozen=kind == "frozen", precision=precision)
         if os.path.exists(parameters):
             self.net.load_parameters(parameters)
         else:

@@ -70,7 +70,7 @@ def mxnet() -> Named:
             x.attach_grad()
             net.hybridize()
             net(x).wait_to_read()
-            ops.swap_block(net, regions=regions)
+            ops.swap_block(net, regions=regions, fuse=False)
             net.hybridize()
             way = f"{name}, {'regions' if regions else 'operators'}"
             yield f"{way}: inference", net(x).asnumpy()

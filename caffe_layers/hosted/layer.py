@@ -56,9 +56,9 @@ class NotedPlan:
         """Return what `run_bound` takes."""
         return list(buffers)
 
-    def move(self, bound: list[core.Buffer], place: int, address: int, nbytes: int) -> None:
+    def move(self, bound: list[core.Buffer], place: int, array: Any) -> None:
         """Let an argument lie elsewhere."""
-        bound[place] = bound[place]._replace(address=address, nbytes=nbytes)
+        bound[place] = bound[place]._replace(address=buffer(array).address, nbytes=array.nbytes)
 
     def run_bound(self, buffers: Sequence[core.Buffer], scalars: Sequence[Any] = ()) -> None:
         """Note a run."""

@@ -35,11 +35,6 @@ def buffer(array: Any, mode: int = core.OVERWRITE, dtype: str = "float32") -> co
     return core.Buffer(array.__array_interface__["data"][0], array.nbytes, dtype, mode)
 
 
-def address(array: Any) -> int:
-    """Return where an array lies."""
-    return array.address if type(array) is Memory else array.__array_interface__["data"][0]  # type: ignore[no-any-return]
-
-
 def filled(array: Any, dtype: str) -> core.Buffer:
     """Return the buffer of an array in host memory, or in that of the device."""
     if not hasattr(array, "base_data"):

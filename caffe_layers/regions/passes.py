@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clgraft import core
-from clgraft.caffe_layers.regions.memory import SKIPPED, address, buffer, filled
+from clgraft.caffe_layers.regions.memory import SKIPPED, buffer, filled
 from clgraft.core import abi
 from clgraft.core.graph import Call, Value
 from clgraft.core.graph.structure import SKIPPED as UNWANTED
@@ -75,8 +75,7 @@ class Pass:
             return
         plan, bound = self._plan, self._bound
         for place, fetch in self._moving:
-            array = fetch()
-            plan.move(bound, place, address(array), array.nbytes)
+            plan.move(bound, place, fetch())
         late = [self._apart(*one) for one in self._late] if self._late else ()
         scalars = self._scalars
         if self._deferred:
@@ -91,7 +90,7 @@ class Pass:
         """Let an output be written to memory of its own; return its array and that memory."""
         array = fetch()
         result = np.empty_like(array)
-        self._plan.move(self._bound, place, address(result), result.nbytes)
+        self._plan.move(self._bound, place, result)
         return array, result
 
     def _bind(self) -> None:

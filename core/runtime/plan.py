@@ -163,10 +163,10 @@ class Plan:
             self._write(bound[i], buffer)
         return bound
 
-    def move(self, bound: Any, place: int, address: int, nbytes: int) -> None:
-        """Let an argument that `bind` has bound lie elsewhere; between its runs, not during one."""
-        buffer = bound[place]
-        buffer.handle, buffer.bytes = self._ffi.cast("void *", address), nbytes
+    def move(self, bound: Any, place: int, array: Any) -> None:
+        """Let an argument that `bind` has bound lie in another array in host memory; between its runs."""
+        buffer, memory = bound[place], self._ffi.from_buffer(array)
+        buffer.handle, buffer.bytes = memory, len(memory)
 
     def _write(self, b: Any, buffer: BoundBuffer) -> None:
         address, nbytes, dtype, mode, kind, offset = buffer
@@ -180,8 +180,9 @@ class Plan:
 
     def run_bound(self, bound: Any, scalars: Sequence[float] = (), copies: Any = None) -> None:
         """Run on what `bind` returned (see `execute`), with copies of inputs in the C runtime's form."""
-        given = [self._number(*pair) for pair in zip(self.scalars, scalars)] or self._ffi.NULL
-        none = self._ffi.NULL
+        given = none = self._ffi.NULL
+        if len(scalars):
+            given = [self._number(*pair) for pair in zip(self.scalars, scalars)] or none
         status = self._lib.clg_plan_start(self._handle, bound, len(bound), given, len(scalars), copies or none, none)
         if status:
             self._raise(status)

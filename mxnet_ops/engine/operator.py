@@ -33,8 +33,11 @@ __all__ = [
     "FAMILIES",
     "IN",
     "IN_GRAD",
+    "LAYER",
+    "NORM",
     "OUT",
     "OUT_GRAD",
+    "POINTWISE",
     "STATE",
     "Draw",
     "Operator",
@@ -46,6 +49,7 @@ __all__ = [
     "parameter_dtype",
 ]
 
+LAYER, NORM, POINTWISE = range(1, 4)  # in a chain a layer comes first, then a norm, then what works element by element
 PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are learned
 
 
@@ -72,6 +76,8 @@ class Operator:
     is_copy: ClassVar[bool] = False
     # whether its outputs have a type of their own, and not that of its first input
     casts: ClassVar[bool] = False
+    # its place in chains of operators (LAYER, NORM, POINTWISE); 0: it is in none
+    chain_place: ClassVar[int] = 0
     # whether it is a region
     is_region: ClassVar[bool] = False
 

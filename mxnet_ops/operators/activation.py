@@ -10,7 +10,7 @@ from clgraft.core.nn import activations
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.element_functions import find
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import POINTWISE, Draw, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
 # MXNet's act_type -> the core's name and the attributes that give its scalars in order, with MXNet's defaults
@@ -61,6 +61,7 @@ class Activation(Operator):
 
     op_type: ClassVar[str] = "ocl_activation"
     in_place: ClassVar[bool] = True
+    chain_place: ClassVar[int] = POINTWISE
 
     act_type: str
     scalars: tuple[float, ...] = ()

@@ -12,7 +12,7 @@ from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.batchnorm import FOLLOWING as CORE_FOLLOWING
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import NORM, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 from clgraft.mxnet_ops.operators.activation import FUNCTIONS
 
@@ -48,6 +48,7 @@ class BatchNorm(Operator):
 
     op_type: ClassVar[str] = "ocl_batchnorm"
     vectors: ClassVar[frozenset[str]] = frozenset({"gamma", "beta"})
+    chain_place: ClassVar[int] = NORM
     single_names: ClassVar[frozenset[str]] = frozenset(("gamma", "beta", "moving_mean", "moving_var", "mean", "var"))
 
     eps: float

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from clgraft.core.nn import convolution
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import LAYER, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -36,6 +36,7 @@ class Convolution(Operator):
     """
 
     op_type: ClassVar[str] = "ocl_conv"
+    chain_place: ClassVar[int] = LAYER
     vectors: ClassVar[frozenset[str]] = frozenset({"bias"})
     usually_no_bias: ClassVar[bool] = False
     transposed: ClassVar[bool] = False

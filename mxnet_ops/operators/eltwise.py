@@ -10,7 +10,7 @@ from clgraft.core.nn import elementwise
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.pointwise import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import POINTWISE, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
 OPERATIONS = ("add", "divide", "hypot", "maximum", "minimum", "multiply", "power", "subtract")
@@ -37,6 +37,7 @@ class Eltwise(Operator):
 
     op_type: ClassVar[str] = "ocl_eltwise"
     in_place: ClassVar[bool] = False
+    chain_place: ClassVar[int] = POINTWISE
 
     operation: str
     num_args: int

@@ -9,7 +9,7 @@ from typing import ClassVar
 from clgraft.core.nn import products
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import LAYER, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
 
@@ -30,6 +30,7 @@ class FullyConnected(Operator):
     """
 
     op_type: ClassVar[str] = "ocl_fully_connected"
+    chain_place: ClassVar[int] = LAYER
     vectors: ClassVar[frozenset[str]] = frozenset({"bias"})
 
     num_hidden: int

@@ -11,7 +11,7 @@ import numpy as np
 from clgraft.core.nn import norms
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import NORM, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
 Some = TypeVar("Some", bound="Affine")
@@ -25,6 +25,7 @@ def single(value: float) -> float:
 class Affine(Operator):
     """What layer, group and instance norm share: data, gamma and beta, which have the size of one axis."""
 
+    chain_place: ClassVar[int] = NORM
     vectors: ClassVar[frozenset[str]] = frozenset({"gamma", "beta"})
 
     eps: float

@@ -12,7 +12,7 @@ from clgraft import core
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.pointwise import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import POINTWISE, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
 NAME = re.compile(r"\b(dx|dy|x|y)(\d+)\b")
@@ -55,6 +55,10 @@ class Pointwise(Operator):
     reduction: str
     axis: tuple[int, ...]
     keepdims: bool
+
+    @property
+    def chain_place(self) -> int:  # type: ignore[override]
+        return POINTWISE if self.reduction == "none" else 0
 
     @property
     def arguments(self) -> tuple[str, ...]:

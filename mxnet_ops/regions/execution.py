@@ -28,6 +28,7 @@ from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
 from clgraft.mxnet_ops.regions.residents import Residents, residents_of
 
 MOST_PROGRAMS = 512  # regions and shapes that stay compiled
+LONG = 24  # operators of a region that counts as one below; of shorter regions there may be more
 MOST_RECENT = 8  # programs that keep arrays for their next operators
 MOST_FREE = 2  # sets of kept arrays that wait for the next operator of a program
 
@@ -45,6 +46,8 @@ class RegionProgram:
         Parameters and moving statistics that stay on the device.
     places : dict of str to int
         Where a region at work has its own arrays: keys of random numbers, then what lives from forward to backward.
+    operators : int
+        How many it has, up to `LONG`.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class RegionProgram:
         self._passes: dict[Any, RegionPass] = {}
         self._owners: dict[tuple[int, tuple[int, ...]], Any] = {}
         # no lock: a garbage collection may end an operator, which gives back, wherever Python code runs
-        self._free: deque[dict[str, Any]] = deque(maxlen=MOST_FREE)
+        self.operators = min(len(region.parts), LONG)
+        self._free: deque[dict[str, Any]] = deque(maxlen=MOST_FREE * LONG // self.operators)
         self._lock = threading.Lock()
 
     def make(self, which: int, modes: tuple[int, ...]) -> None:
@@ -128,14 +132,20 @@ class _Recent:
 
     def __init__(self) -> None:
         self._programs: OrderedDict[RegionProgram, None] = OrderedDict()
+        self._operators = 0
         self._lock = threading.Lock()
 
     def use(self, program: RegionProgram) -> None:
+        left = []
         with self._lock:
-            self._programs[program] = None
+            if program not in self._programs:
+                self._programs[program] = None
+                self._operators += program.operators
             self._programs.move_to_end(program)
-            old = self._programs.popitem(last=False)[0] if len(self._programs) > MOST_RECENT else None
-        if old is not None:
+            while self._operators > MOST_RECENT * LONG:
+                left.append(self._programs.popitem(last=False)[0])
+                self._operators -= left[-1].operators
+        for old in left:
             old.forget()
 
 

@@ -64,8 +64,9 @@ class RegionOperator(Operator):
 
     Notes
     -----
-    `swap_symbol` with ``regions=True`` makes regions. Outputs, gradients and updates of auxiliary states are those of
-    the operators one by one; only their order of sums may differ where a pass joins operators.
+    `swap_symbol` makes regions with ``regions=True``, and short ones with ``fuse=True``. Outputs, gradients and updates
+    of auxiliary states are those of the operators one by one; only their order of sums may differ where a pass joins
+    operators.
     """
 
     op_type: ClassVar[str] = "ocl_region"

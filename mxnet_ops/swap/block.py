@@ -20,7 +20,7 @@ from clgraft.mxnet_ops.guards.guard import COPIES
 from clgraft.mxnet_ops.swap.frozen import expect_precision, expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
-from clgraft.mxnet_ops.swap.symbol import swap_known, with_fuse
+from clgraft.mxnet_ops.swap.symbol import swap_known
 from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, ModelOperator, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
@@ -28,7 +28,7 @@ COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling",
 NAMED = {"lhs": "data0", "rhs": "data1"}
 
 
-NOTHING = {"select": None, "regions": False, "frozen": False, "precision": None}  # of a swap
+NOTHING = {"select": None, "fuse": False, "regions": False, "frozen": False, "precision": None}  # of a swap
 REPLACED_LATER = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
 ONEDNN_COPIES = (
     "this MXNet has oneDNN, so a hybridized net copies each parameter before a region and each gradient after it: "
@@ -189,8 +189,8 @@ def swap_block(
     net: gluon.Block,
     *,
     select: Select = None,
-    fuse: bool | None = None,
-    regions: bool | None = None,
+    fuse: bool = True,
+    regions: bool = True,
     frozen: bool = False,
     precision: str | None = None,
 ) -> Report:
@@ -203,11 +203,9 @@ def swap_block(
         `save_parameters`, `load_parameters` and `export` work with files of the native net and the other way round.
     select : callable or patterns, optional
         As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
-    fuse : bool, optional
-        As of `swap_symbol`.
-    regions : bool, optional
-        As of `swap_symbol`, but True by default: nobody sees the values inside a block. Only hybridized nets have
-        regions.
+    fuse, regions : bool
+        As of `swap_symbol`, but True by default: nobody sees the values inside a block. Without both, each operator
+        stays one. Only hybridized nets have regions.
     frozen : bool
         With regions: inference reads all parameters once and takes them as constants (see `refresh`).
     precision : str, optional
@@ -235,15 +233,20 @@ def swap_block(
     if not isinstance(net, gluon.Block):
         other = " (swap_symbol takes symbols)" if isinstance(net, mx.sym.Symbol) else ""
         raise ProblemError(f"[swap] got {type(net).__name__}, expected a gluon.Block{other}")
-    chosen = with_fuse(fuse, regions, default=True)
-    expect_regions(frozen, chosen)
-    expect_precision(precision, chosen)
+    expect_regions(frozen, regions)
+    expect_precision(precision, regions)
     _install()
-    options = {"select": as_choice(select), "regions": chosen, "frozen": frozen, "precision": precision}
+    options = {
+        "select": as_choice(select),
+        "fuse": fuse,
+        "regions": regions,
+        "frozen": frozen,
+        "precision": precision,
+    }
     untraced: list[str] = []
     report = _describe(net, options, untraced)
     report.note = f"{AGAIN}\n{REPLACED_LATER}" if _was_swapped(net) else REPLACED_LATER
-    if COPIES and report.regions and not report.kept:
+    if COPIES and regions and report.regions and not report.kept:
         report.note += f"\n{ONEDNN_COPIES}"
     if not untraced:  # else there is more in the net than the report has
         tell(options["select"], report)

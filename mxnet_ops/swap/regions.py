@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from clgraft.mxnet_ops.engine.graphs import replace_nodes
-from clgraft.mxnet_ops.engine.operator import FAMILIES, operator_of
+from clgraft.mxnet_ops.engine.operator import FAMILIES, POINTWISE, operator_of
 from clgraft.mxnet_ops.operators.inner import Inner
 from clgraft.mxnet_ops.swap.order import Entry, Group, inputs_of, keep_order
 from clgraft.mxnet_ops.swap.report import Report, Row
@@ -51,6 +51,7 @@ def form_regions(
     states: Collection[str] = (),
     ordered: bool = True,
     precision: str | None = None,
+    chains: bool = False,
 ) -> None:
     """Replace connected clgraft operators of a symbol's JSON graph, in place; it has no guards yet.
 
@@ -69,9 +70,12 @@ def form_regions(
         Whether the order of the symbol's arguments has to stay; a region that would change it is divided.
     precision : str, optional
         The type of the regions' products.
+    chains : bool
+        Limit regions to chains: a layer, the norm after it, and pointwise operators after them, where nothing else
+        reads a value inside. Equal chains are one program: the names inside are none of the symbol's.
     """
     nodes = graph["nodes"]
-    forming = _Forming(nodes, [entry[0] for entry in graph["heads"]], _shown(graph))
+    forming = _Forming(nodes, [entry[0] for entry in graph["heads"]], _shown(graph), chains)
     groups, divided = forming.groups(states if ordered else None)
     if forming.leave_open(groups):
         forming.refuse_open()
@@ -91,7 +95,7 @@ def form_regions(
             "name": name,
             "attrs": {
                 **_hidden(first),
-                "graph": _text(group, nodes, inputs + auxiliary, outputs),
+                "graph": _text(group, nodes, inputs + auxiliary, outputs, named=not chains),
                 "op_type": REGION,
                 **({"precision": precision} if precision else {}),
             },
@@ -141,10 +145,14 @@ class _Forming:
         The nodes of its outputs.
     shown : set of Entry
         Its outputs.
+    chains : bool
+        As of `form_regions`.
     """
 
-    def __init__(self, nodes: Sequence[Mapping[str, Any]], heads: Sequence[int], shown: set[Entry]) -> None:
-        self.nodes, self.heads, self.shown = nodes, heads, shown
+    def __init__(
+        self, nodes: Sequence[Mapping[str, Any]], heads: Sequence[int], shown: set[Entry], chains: bool
+    ) -> None:
+        self.nodes, self.heads, self.shown, self.chains = nodes, heads, shown, chains
         self.readers: dict[int, set[int]] = defaultdict(set)
         self.entries: dict[Entry, set[int]] = defaultdict(set)
         for number, node in enumerate(nodes):
@@ -154,8 +162,8 @@ class _Forming:
         self.loans: dict[int, Loan] = {number: node[LENT] for number, node in enumerate(nodes) if LENT in node}
         self.open = {number for number, node in enumerate(nodes) if OPEN in node}
         self.joinable = self._joinable()
-        operators = {number: operator_of(nodes[number]) for number in self.joinable}
-        self.views = {number for number, operator in operators.items() if operator.is_view}
+        self.operators = {number: operator_of(nodes[number]) for number in self.joinable}
+        self.views = {number for number, operator in self.operators.items() if operator.is_view}
         self.own = {number for number in self.joinable if nodes[number]["attrs"]["op_type"] != INNER_TYPE}
 
     def _joinable(self) -> set[int]:
@@ -170,12 +178,26 @@ class _Forming:
 
     def groups(self, states: Collection[str] | None) -> tuple[list[Group], int]:
         """Return the groups, and how many were divided for the order of arguments: with `states` it stays."""
-        found = [part for group in _convex(self.nodes, self.joinable) for part in self.worth(group)]
+        whole = self._chains() if self.chains else _convex(self.nodes, self.joinable)
+        found = [part for group in whole for part in self.worth(group)]
         if states is None:
             return found, 0
         kept = keep_order(self.nodes, self.heads, found, states, self.worth)
         stay = {tuple(group) for group in kept}
         return kept, sum(tuple(group) not in stay for group in found)
+
+    def _chains(self) -> list[Group]:
+        """Return the operators of chains in groups: each joins the group that all of its readers are in."""
+        groups: dict[int, Group] = {}
+        for number in sorted(self.joinable - set(self.heads), reverse=True):
+            place, readers = self.operators[number].chain_place, sorted(self.readers[number])
+            after = [self.operators[reader].chain_place if reader in self.joinable else 0 for reader in readers]
+            around = [groups.get(reader) or groups.setdefault(reader, [reader]) for reader in readers]
+            follows = all(0 < place < one or place == one == POINTWISE for one in after)
+            if readers and follows and all(group is around[0] for group in around):
+                around[0].insert(0, number)
+                groups[number] = around[0]
+        return [group for last, group in sorted(groups.items()) if last == group[-1]]
 
     def worth(self, group: Group) -> list[Group]:
         """Return a group without the views that are better outside of it; nothing if no region is worth while."""
@@ -267,23 +289,28 @@ def _convex(nodes: Sequence[Mapping[str, Any]], joinable: Collection[int]) -> li
 
 
 def _text(
-    group: Sequence[int], nodes: Sequence[Mapping[str, Any]], inputs: Sequence[Entry], outputs: Sequence[Entry]
+    group: Sequence[int],
+    nodes: Sequence[Mapping[str, Any]],
+    inputs: Sequence[Entry],
+    outputs: Sequence[Entry],
+    named: bool,
 ) -> str:
-    """Return the group as a symbol's JSON."""
+    """Return the group as a symbol's JSON, `named` as in the symbol or by places."""
     place: dict[Entry, Entry] = {}
     inner: list[dict[str, Any]] = []
     for source, output in inputs:
         node = nodes[source]
         place[source, output] = len(inner), 0
         name = node["name"] if node["op"] == "null" else f"{node['name']}_output{output or ''}"
-        inner.append({"op": "null", "name": name, "inputs": []})
+        inner.append({"op": "null", "name": name if named else f"x{len(inner)}", "inputs": []})
     for number in group:
         node = nodes[number]
         for output in range(len(operator_of(node).outputs)):
             place[number, output] = len(inner), output
         entries = [[*place[entry[0], entry[1]], 0] for entry in node["inputs"]]
         attributes = {key: value for key, value in node["attrs"].items() if not key.startswith("__")}
-        inner.append({"op": "Custom", "name": node["name"], "attrs": attributes, "inputs": entries})
+        name = node["name"] if named else f"x{len(inner)}"
+        inner.append({"op": "Custom", "name": name, "attrs": attributes, "inputs": entries})
     heads = [[*place[entry], 0] for entry in outputs]
     found = {"nodes": inner, "arg_nodes": list(range(len(inputs))), "heads": heads}
     return json.dumps(found, separators=(",", ":"))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from clgraft.core import html
 
+MOST_NAMED = 8  # regions in a line
+
 
 @dataclass(frozen=True)
 class Row:
@@ -71,6 +73,8 @@ class Report:
         text = f"{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
         if self.regions:
             joined = ", ".join(f"{name} ({len(inside)} operators)" for name, inside in self.regions.items())
+            if len(self.regions) > MOST_NAMED:
+                joined = f"{len(self.regions)} of {sum(map(len, self.regions.values()))} operators"
             text += f"; regions{f' in {self.precision}' if self.precision else ''}: {joined}"
         if self.frozen:
             text += "; frozen: " + ", ".join(f"{name} ({len(arrays)} arrays)" for name, arrays in self.frozen.items())

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import copy
 import json
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import mxnet as mx
 
 from clgraft.core import ProblemError
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
@@ -39,8 +39,8 @@ def swap_symbol(
     symbol: mx.sym.Symbol,
     *,
     select: Select = None,
-    fuse: bool | None = None,
-    regions: bool | None = None,
+    fuse: bool = False,
+    regions: bool = False,
     frozen: bool | Collection[str] = False,
     precision: str | None = None,
 ) -> tuple[mx.sym.Symbol, Report]:
@@ -53,11 +53,12 @@ def swap_symbol(
     select : callable or patterns, optional
         A function of a `ModelOperator` (name, operator, attributes), or patterns such as ``"stage1_*"`` or
         ``"BatchNorm"`` that match names or operators. Everything by default.
-    fuse : bool, optional
-        Deprecated: True means `regions`, in which chains become one kernel.
-    regions : bool, optional
+    fuse : bool
+        Without regions: make one operator, a short ``ocl_region``, of each chain: a convolution or dense layer, the
+        norm after it, and the operators after that which work element by element. Nobody sees the values inside.
+    regions : bool
         Make one operator, ``ocl_region``, of connected clgraft operators: the values between them stay on the device,
-        and nobody sees them. Outputs of the symbol stay visible. False by default.
+        and nobody sees them. Outputs of the symbol stay visible.
     frozen : bool or collection of str
         With regions: inference reads the region's parameters once and takes them as constants (see `refresh`). True
         means the variables that are weights, biases, gammas or betas of an operator; other parameters are given by
@@ -90,29 +91,13 @@ def swap_symbol(
         symbol,
         {},
         select=choice,
-        regions=with_fuse(fuse, regions, default=False),
+        fuse=fuse,
+        regions=regions,
         frozen=frozen,
         precision=precision,
     )
     tell(choice, report)
     return swapped, report
-
-
-def with_fuse(fuse: bool | None, regions: bool | None, default: bool) -> bool:
-    """Return whether there are regions, and warn of the argument that means them too for one more release.
-
-    Raises
-    ------
-    ProblemError
-        If `fuse` asks for regions and `regions` for none.
-    """
-    chosen = default if regions is None else regions
-    if fuse is None:
-        return chosen
-    if fuse and regions is not None and not regions:
-        raise ProblemError("[swap] got fuse=True and regions=False, expected regions alone: fuse means the same")
-    warnings.warn("fuse is deprecated and means regions: use regions instead", DeprecationWarning, stacklevel=3)
-    return chosen or fuse
 
 
 def swap_known(
@@ -121,6 +106,7 @@ def swap_known(
     sized: Collection[str] = (),
     *,
     select: Chosen,
+    fuse: bool,
     regions: bool,
     frozen: bool | Collection[str],
     precision: str | None,
@@ -191,8 +177,10 @@ def swap_known(
     if regions:
         for number in unsized:
             nodes[number][OPEN] = True
+    if regions or fuse:
         unguard_graph(graph)
-        graph = _with_regions(graph, report, symbol.list_auxiliary_states(), ordered, precision)
+        states = symbol.list_auxiliary_states()
+        graph = _with_regions(graph, report, states, ordered=ordered, precision=precision, chains=not regions)
     if frozen is not False:
         freeze_regions(graph, parameters, report)
     text = json.dumps(graph)
@@ -201,11 +189,17 @@ def swap_known(
 
 
 def _with_regions(
-    graph: dict[str, Any], report: Report, states: Collection[str], ordered: bool, precision: str | None
+    graph: dict[str, Any],
+    report: Report,
+    states: Collection[str],
+    *,
+    ordered: bool,
+    precision: str | None,
+    chains: bool,
 ) -> dict[str, Any]:
     """Return the graph with regions, or without any if they would change what a symbol shows."""
     joined, whole = copy.deepcopy(graph), copy.deepcopy(report)
-    form_regions(joined, whole, states, ordered, precision)
+    form_regions(joined, whole, states, ordered, FLOAT32 if chains else precision, chains)
     give_back(graph, report)
     before, after = (mx.sym.load_json(json.dumps(found)) for found in (graph, joined))
     for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):

@@ -224,7 +224,7 @@ swapped = sys.argv[1] == "region"
 net = mx.gluon.nn.HybridSequential()
 net.add(mx.gluon.nn.Conv2D(3, 3, in_channels=2), mx.gluon.nn.Activation("relu"))
 net.initialize()
-clgraft.mxnet_ops.swap_block(net, regions=swapped)
+clgraft.mxnet_ops.swap_block(net, regions=swapped, fuse=False)
 net.hybridize()
 x = mx.nd.ones((2, 2, 9, 9))
 original, left = Context.hand_over, [1]

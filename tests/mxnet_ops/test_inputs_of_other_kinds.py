@@ -85,7 +85,7 @@ def test_gradients_of_gradients_of_a_hybridized_net_name_its_operators(static, r
     net = nn.HybridSequential()
     net.add(nn.Dense(3), nn.Activation("tanh"))
     net.initialize()
-    swap_block(net, regions=regions)
+    swap_block(net, regions=regions, fuse=False)
     net.hybridize(static_alloc=static, static_shape=static)
     x = mx.nd.ones((2, 4))
     x.attach_grad()

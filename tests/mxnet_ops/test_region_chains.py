@@ -1,4 +1,4 @@
-"""Chains of elementwise operators, and norms with the activation after them, in regions; the argument `fuse`."""
+"""Chains of elementwise operators, and norms with the activation after them: in regions, and alone by `fuse`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from clgraft.core import ProblemError
 from clgraft.mxnet_ops import swap_block, swap_symbol
-from tests.mxnet_ops.operator_checks import compare, evaluate, random
+from tests.mxnet_ops.operator_checks import assert_close, compare, evaluate, random
 
 SHAPE = (3, 5, 6, 7)
 
@@ -89,19 +88,124 @@ def test_long_chains(rng):
     np.testing.assert_allclose(evaluate(swapped, data).outputs[0], evaluate(y, data).outputs[0], rtol=1e-5)
 
 
-def test_fuse_means_regions():
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_fused_chain_computes_the_same(name, rng):
+    native = CHAINS[name](mx.sym.var("x"))
+    swapped, report = swap_symbol(native, fuse=True)
+    expect_face(swapped, native)
+    assert types(swapped)[-1] == "ocl_region" and set(types(swapped)[:-1]) <= {"ocl_conv"}, str(report)
+    compare(swapped, native, arrays_of(native, rng, "float64"), rng, dtype="float64", requests=["write", "add"])
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_a_fused_batch_norm_and_its_activation(name, train, rng):
+    native = FOLLOWERS[name](norm(conv(mx.sym.var("x"))))
+    swapped, report = swap_symbol(native, fuse=True)
+    expect_face(swapped, native)
+    assert types(swapped) == ["ocl_region"], str(report)
+    assert report.regions == {"last": ["conv", "norm", "last"]}
+    assert [row.became for row in report.rows] == ["ocl_conv", "ocl_batchnorm", "ocl_activation"]
+    states = {"norm_moving_mean": random(rng, 5), "norm_moving_var": (0.5 + rng.random(5)).astype("float32")}
+    arrays = arrays_of(native, rng, "float32")
+    compare(swapped, native, arrays, rng, train=train, auxiliary=states, requests=["write", "add"])
+
+
+def expect_face(swapped, native) -> None:
+    for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
+        assert getattr(swapped, names)() == getattr(native, names)()
+
+
+def test_chains_end_where_a_value_is_seen_or_read_twice():
+    inner = mx.sym.tanh(norm(conv(mx.sym.var("x"))), name="shown")
+    twice = mx.sym.sigmoid(mx.sym.square(inner, name="squared"), name="twice")
+    last = mx.sym.elemwise_add(conv(twice, "other"), mx.sym.exp(twice, name="exp"), name="last")
+    native = mx.sym.Group([last, inner])
+    swapped, report = swap_symbol(native, fuse=True)
+    expect_face(swapped, native)
+    found = {name: set(inside) for name, inside in report.regions.items()}
+    assert found == {
+        "shown": {"conv", "norm", "shown"},
+        "twice": {"squared", "twice"},
+        "last": {"other", "exp", "last"},
+    }
+    visible = set(swapped.get_internals().list_outputs())
+    assert "twice_output" in visible and not {"conv_output", "norm_output", "exp_output"} & visible
+
+
+def test_reductions_pooling_and_what_leads_to_a_layer_are_in_no_chain():
+    keys = {"expression": "y0 = x0;", "gradient": "dx0 = dy0;", "op_type": "ocl_pointwise"}
+    x = norm(mx.sym.tanh(mx.sym.var("x", dtype="float32")))
+    total = mx.sym.Custom(conv(conv(x), "second"), reduction="sum", axis=(1,), keepdims=True, **keys)
+    swapped, report = swap_symbol(mx.sym.relu(mx.sym.Pooling(total, kernel=(2, 2), pool_type="max")), fuse=True)
+    assert len(types(swapped)) == 7 and not report.regions and "ocl_region" not in types(swapped), str(report)
+
+
+def test_equal_chains_are_one_operator():
+    x = mx.sym.var("x")
+    for name in ("first", "second"):
+        x = mx.sym.relu(norm(conv(x, f"{name}_conv"), f"{name}_norm"), name=name)
+    swapped, report = swap_symbol(x, fuse=True)
+    nodes = [node for node in json.loads(swapped.tojson())["nodes"] if node["op"] == "Custom"]
+    assert list(report.regions) == ["first", "second"] and nodes[0]["attrs"] == nodes[1]["attrs"]
+
+
+def test_a_value_that_one_chain_alone_reads_twice_is_inside():
+    def net(x, name):
+        x = norm(conv(x, f"{name}_conv"), f"{name}_norm")
+        return mx.sym.elemwise_mul(x, mx.sym.sigmoid(x, name=f"{name}_sigmoid"), name=name)
+
+    x = net(mx.sym.var("x"), "first")
+    native = mx.sym.elemwise_add(net(x, "second"), mx.sym.tanh(x, name="tanh"), name="last")
+    found = {name: set(inside) for name, inside in swap_symbol(native, fuse=True)[1].regions.items()}
+    first = {f"first{end}" for end in ("", "_conv", "_norm", "_sigmoid")}
+    assert found == {"first": first, "last": {"last", "tanh", *(n.replace("first", "second") for n in first)}}
+
+
+def test_regions_hold_the_chains():
     native = CHAINS["sum-relu"](mx.sym.var("x"))
-    with pytest.warns(DeprecationWarning, match="fuse is deprecated and means regions"):
-        swapped, _ = swap_symbol(native, fuse=True, regions=None)
-    assert swapped.tojson() == swap_symbol(native, regions=True)[0].tojson()
-    with pytest.warns(DeprecationWarning):
-        assert "ocl_region" not in types(swap_symbol(native, fuse=False, regions=None)[0])
-    for fuse, regions in ((True, None), (False, None), (False, True)):
-        net = gluon.nn.HybridSequential()
-        net.add(gluon.nn.Conv2D(2, 3, in_channels=3), gluon.nn.Activation("relu"))
-        with pytest.warns(DeprecationWarning) as caught:
-            report = swap_block(net, fuse=fuse, regions=regions)
-        assert caught[0].filename == __file__ and report.regions
-    for swap, model in ((swap_symbol, native), (swap_block, gluon.nn.HybridSequential())):
-        with pytest.raises(ProblemError, match="got fuse=True and regions=False, expected regions alone"):
-            swap(model, fuse=True, regions=False)
+    assert swap_symbol(native, fuse=True, regions=True)[0].tojson() == swap_symbol(native, regions=True)[0].tojson()
+    assert "ocl_region" not in types(swap_symbol(native)[0])
+
+
+def layers() -> gluon.nn.HybridSequential:
+    net = gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(gluon.nn.Conv2D(4, 3, in_channels=3, use_bias=False), gluon.nn.BatchNorm(), gluon.nn.Activation("relu"))
+        net.add(gluon.nn.Dense(6), gluon.nn.Activation("tanh"), gluon.nn.Swish())
+    return net
+
+
+def test_blocks_have_chains_without_regions_too(rng, monkeypatch):
+    monkeypatch.setenv("CLGRAFT_PRECISION", "bfloat16")  # of regions: chains are the operators, in float32
+    x, head, results = random(rng, 3, 3, 8, 7), random(rng, 3, 6), {}
+    ways = {"native": None, "chains": {"regions": False}, "operators": {"regions": False, "fuse": False}}
+    for way, options in ways.items():
+        mx.random.seed(3)
+        net = layers()
+        net.initialize()
+        report = None if options is None else swap_block(net, **options)
+        net.hybridize()
+        data = mx.nd.array(x)
+        data.attach_grad()
+        for _ in range(2):
+            with mx.autograd.record():
+                y = net(data)
+            y.backward(mx.nd.array(head))
+        found = {name: p.data().asnumpy() for name, p in net.collect_params().items()}
+        found.update({f"d {n}": p.grad().asnumpy() for n, p in net.collect_params().items() if p.grad_req != "null"})
+        results[way] = {**found, "y": y.asnumpy(), "dx": data.grad.asnumpy(), "inferred": net(data).asnumpy()}
+        if report is not None:
+            joined = types(net._cached_graph[1])
+            fused = ["ocl_region"] * 2
+            assert (joined == fused) == bool(report.regions) == (way == "chains"), (joined, str(report))
+            assert not report.kept and not report.precision
+    for way in ("chains", "operators"):
+        for name, value in results["native"].items():
+            assert_close(results[way][name], value, what=f"{way}, {name}")
+
+
+def test_a_report_of_many_regions_counts_them():
+    values = [mx.sym.tanh(conv(mx.sym.var("x"), f"c{i}"), name=f"last{i}") for i in range(9)]
+    found = [str(swap_symbol(mx.sym.Group(values[:count]), fuse=True)[1]) for count in (8, 9)]
+    assert "; regions: last0 (2 operators), last1" in found[0] and found[1].endswith("; regions: 9 of 18 operators")

@@ -169,9 +169,11 @@ def test_without_onednn_nothing_is_guarded():
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_few_programs_keep_memory(rng):
+def test_few_programs_keep_memory(monkeypatch, rng):
     """Many shapes, one after another: arrays that wait for the next operator do not pile up."""
-    execution._recent._programs.clear()
+    monkeypatch.setattr(execution, "LONG", 3)  # operators, as the net has
+    monkeypatch.setattr(execution, "_recent", execution._Recent())
+    execution._program.cache_clear()
     programs = []
     for batch in range(2, 4 + execution.MOST_RECENT):
         (_, region) = executors(rng, data=(batch, 4))
@@ -179,5 +181,23 @@ def test_few_programs_keep_memory(rng):
         del region
         mx.nd.waitall()
         programs += [program for program in execution._recent._programs if program not in programs]
+        assert programs[-1].operators == execution.LONG and programs[-1]._free.maxlen == execution.MOST_FREE
     assert len(programs) == 2 + execution.MOST_RECENT and len(registration._executions) < len(programs)
     assert sum(bool(program._free) for program in programs) <= execution.MOST_RECENT
+
+
+def test_more_short_programs_keep_memory(monkeypatch, rng):
+    """Each of a net's chains is at work at the same time, and several of them are equal."""
+    monkeypatch.setattr(execution, "_recent", execution._Recent())
+    execution._program.cache_clear()
+    monkeypatch.setattr(execution, "LONG", 6)
+    parts = 3
+    most = execution.MOST_RECENT * execution.LONG // parts
+    for batch in range(2, 4 + most):
+        (_, region) = executors(rng, data=(batch, 4))
+        step(region, random(rng, batch, 5))
+        del region
+        mx.nd.waitall()
+        recent = execution._recent._programs
+        assert len(recent) == min(batch - 1, most) and execution._recent._operators == parts * len(recent)
+    assert next(iter(recent))._free.maxlen == execution.MOST_FREE * execution.LONG // parts

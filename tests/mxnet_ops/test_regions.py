@@ -316,9 +316,9 @@ def depthwise() -> gluon.nn.HybridSequential:
     return vision.mobilenet0_25(classes=4, prefix="net_")
 
 
-def swapped(make, file, regions: bool, **hybrid):
+def swapped(make, file, regions: bool, fuse: bool = False, **hybrid):
     net = make()
-    report = ops.swap_block(net, regions=regions)
+    report = ops.swap_block(net, regions=regions, fuse=fuse)
     net.load_parameters(file)
     net.hybridize(**hybrid)
     return net, report
@@ -356,13 +356,15 @@ def step(net, *batches, train_mode: bool = True) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.parametrize("regions", [False, True], ids=["chains", "regions"])
 @pytest.mark.parametrize("static", [False, True])
-def test_net_of_the_zoo(no_passes, zoo, rng, static):
+def test_net_of_the_zoo(no_passes, zoo, rng, static, regions):
     make, file = zoo
     batches = [random(rng, 2, 3, 32, 32), random(rng, 1, 3, 32, 32), random(rng, 2, 3, 32, 32)]
     one, _ = swapped(make, file, False, static_alloc=static)
-    net, report = swapped(make, file, True, static_alloc=static)
-    assert len(report.regions) == 1 and list(one.collect_params()) == list(net.collect_params())
+    net, report = swapped(make, file, regions, True, static_alloc=static)
+    assert len(report.regions) == 1 if regions else len(report.regions) > 10
+    assert list(one.collect_params()) == list(net.collect_params())
     for given in (batches[:1], batches):  # several forwards before a backward, of several sizes
         expected, found = step(one, *given), step(net, *given)
         assert list(found) == list(expected)
