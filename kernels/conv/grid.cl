@@ -24,6 +24,14 @@ typedef struct {
 } Taps;
 #endif
 
+// Blocks of `block` pixels of dx, of which pixel a meets tap i of `taps` of dy's grid, that begins at `first`, with the
+// kernel's tap (a + pad - stride * (first + i)) / dilate, if it is one.
+#ifdef BLOCK_TAPS_FIELDS
+typedef struct {
+    BLOCK_TAPS_FIELDS
+} BlockTaps;
+#endif
+
 // Where a product of matrices reads weights: distances of groups, of tiles of rows, of a tile's rows, and of steps.
 #ifdef WEIGHT_STRIDES_FIELDS
 typedef struct {

@@ -10,6 +10,8 @@ GRID = Struct("Grid", ("batch",), ("size", "source", "taps", "stride", "begin", 
 TARGET = Struct("Target", (), ("size", "stride", "begin", "pixels"))
 # which taps of the kernel a grid meets: tap j of `taps` is the kernel's tap first + j * step
 TAPS = Struct("Taps", (), ("kernel", "taps", "first", "step"))
+# which taps of the kernel pixels of a block of dx meet at `taps` pixels of dy, from pixel `first` on
+BLOCK_TAPS = Struct("BlockTaps", (), ("block", "taps", "first", "kernel", "stride", "pad", "dilate"))
 # where a product of matrices on a CPU device reads weights, see kernels/conv/gemm_cpu/weights.cl
 WEIGHT_STRIDES = Struct("WeightStrides", ("group", "tile", "row", "step"), kind="long")
 # how the gradient of filters of one tap is split, see kernels/conv/gemm_cpu/filter_in_place.cl

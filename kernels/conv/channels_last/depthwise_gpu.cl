@@ -94,26 +94,34 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels(
     const bool quads = QUAD_ALIGNED_stored(OPEN(x));
     global const stored *xs = OPEN(x) + (ulong)image * ih * iw * channels + channel;
     real sum[STRIP][WIDE];
-    UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[t][e] = has_bias ? LOAD(OPEN(b), channel + e) : 0; }
-    UNROLLED for (int i = 0; i < KH; i++) {
+    UNROLLED
+    for (int t = 0; t < STRIP; t++) {
+        WIDTH sum[t][e] = has_bias ? LOAD(OPEN(b), channel + e) : 0;
+    }
+    UNROLLED
+    for (int i = 0; i < KH; i++) {
         const int r = r0 + i * DH;
         if (r < 0 || r >= ih) continue;
         real values[SPAN][WIDE];
-        UNROLLED for (int s = 0; s < SPAN; s++) {
+        UNROLLED
+        for (int s = 0; s < SPAN; s++) {
             const int q = q0 + s * APART;
             WIDTH values[s][e] = 0;
             if (q >= 0 && q < iw) read_channels(values[s], xs + ((long)r * iw + q) * channels, quads);
         }
-        UNROLLED for (int j = 0; j < KW; j++) {
+        UNROLLED
+        for (int j = 0; j < KW; j++) {
             real weight[WIDE];
             read_weights(weight, OPEN(weights) + (i * KW + j) * channels + channel);
             WIDTH {
-                UNROLLED for (int t = 0; t < STRIP; t++) sum[t][e] = fma(values[TAP_AT(t, j)][e], weight[e], sum[t][e]);
+                UNROLLED
+                for (int t = 0; t < STRIP; t++) sum[t][e] = fma(values[TAP_AT(t, j)][e], weight[e], sum[t][e]);
             }
         }
     }
     const bool written = QUAD_ALIGNED_stored(OPEN(y));
-    UNROLLED for (int t = 0; t < STRIP; t++) {
+    UNROLLED
+    for (int t = 0; t < STRIP; t++) {
         if (v + t >= ow) continue;
         const long at = ((long)line * ow + v + t) * channels + channel;
         WIDTH sum[t][e] = EPILOGUE_ELEMENT(sum[t][e], channel + e, at + e);
@@ -129,10 +137,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels_
     global const stored *gradients = OPEN(dy) + (ulong)image * oh * ow * channels + channel;
     real sum[WIDE];
     WIDTH sum[e] = 0;
-    UNROLLED for (int i = 0; i < KH; i++) {
+    UNROLLED
+    for (int i = 0; i < KH; i++) {
         const int u = r - grid.begin_h - i * DH;
         if (u < 0 || u % SH || u / SH >= oh) continue;
-        UNROLLED for (int j = 0; j < KW; j++) {
+        UNROLLED
+        for (int j = 0; j < KW; j++) {
             const int v = q - grid.begin_w - j * DW;
             if (v < 0 || v % SW || v / SW >= ow) continue;
             real value[WIDE];
@@ -156,35 +166,44 @@ kernel __attribute__((reqd_work_group_size(COLUMNS, LANES, 1))) void depthwise_p
     const bool there = channel < channels;
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
     real sum[TAP_ROWS * KW][WIDE];
-    UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) { WIDTH sum[t][e] = 0; }
+    UNROLLED
+    for (int t = 0; t < TAP_ROWS * KW; t++) {
+        WIDTH sum[t][e] = 0;
+    }
     for (uint strip = part * part_strips + get_local_id(1); there && strip < last; strip += LANES) {
         const uint line = quotient(strip, by_row), image = quotient(line, by_rows);
         const int v = (int)(strip - line * row_strips) * STRIP;
         const int r0 = (int)(line - image * oh) * SH + grid.begin_h, q0 = v * SW + grid.begin_w;
         global const stored *xs = OPEN(x) + (ulong)image * ih * iw * channels + channel;
         real gradients[STRIP][WIDE];
-        UNROLLED for (int t = 0; t < STRIP; t++) {
+        UNROLLED
+        for (int t = 0; t < STRIP; t++) {
             WIDTH gradients[t][e] = 0;
             if (v + t < ow)
                 read_channels(gradients[t], OPEN(dy) + ((ulong)line * ow + v + t) * channels + channel, quads);
         }
-        UNROLLED for (int i = 0; i < TAP_ROWS; i++) {
+        UNROLLED
+        for (int i = 0; i < TAP_ROWS; i++) {
             const int r = r0 + (tap_row + i) * DH;
             if (r < 0 || r >= ih) continue;
             real values[SPAN][WIDE];
-            UNROLLED for (int s = 0; s < SPAN; s++) {
+            UNROLLED
+            for (int s = 0; s < SPAN; s++) {
                 const int q = q0 + s * APART;
                 WIDTH values[s][e] = 0;
                 if (q >= 0 && q < iw) read_channels(values[s], xs + ((long)r * iw + q) * channels, quads);
             }
-            UNROLLED for (int j = 0; j < KW; j++) {
-                UNROLLED for (int t = 0; t < STRIP; t++) {
+            UNROLLED
+            for (int j = 0; j < KW; j++) {
+                UNROLLED
+                for (int t = 0; t < STRIP; t++) {
                     WIDTH sum[i * KW + j][e] = fma(values[TAP_AT(t, j)][e], gradients[t][e], sum[i * KW + j][e]);
                 }
             }
         }
     }
-    UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) {
+    UNROLLED
+    for (int t = 0; t < TAP_ROWS * KW; t++) {
         WIDTH shares[me * WIDE + e] = sum[t][e];
         for (int left = LANES / 2; left > 0; left /= 2) {
             barrier(CLK_LOCAL_MEM_FENCE);

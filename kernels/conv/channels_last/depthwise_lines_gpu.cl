@@ -68,7 +68,8 @@
 #define PLACES(name, count, first, size)                             \
     int name[count];                                                 \
     uint name##_there = 0;                                           \
-    UNROLLED for (int s = 0; s < count; s++) {                       \
+    UNROLLED                                                         \
+    for (int s = 0; s < count; s++) {                                \
         const int column = (first) + s;                              \
         name[s] = clamp(column, 0, (size) - 1) * channels;           \
         name##_there |= (uint)(column >= 0 && column < (size)) << s; \
@@ -78,10 +79,14 @@
 #define LINE_AT(from, row, rows, pitch) ((from) + (long)clamp((int)(row), 0, (rows) - 1) * (pitch))
 // Reads columns of a line, as memory has them.
 #define READ_QUADS(to, line, name, count) \
-    UNROLLED for (int s = 0; s < count; s++) READ_RAWS_stored(to[s], line + name[s])
+    UNROLLED                              \
+    for (int s = 0; s < count; s++) READ_RAWS_stored(to[s], line + name[s])
 #define GATHER_QUADS(to, line, name, count) \
-    UNROLLED for (int s = 0; s < count; s++) GATHER_RAWS_stored(to[s], line + name[s])
-#define READ_ONES(to, line, name, count) UNROLLED for (int s = 0; s < count; s++) to[s][0] = LOAD_RAW(line, name[s]);
+    UNROLLED                                \
+    for (int s = 0; s < count; s++) GATHER_RAWS_stored(to[s], line + name[s])
+#define READ_ONES(to, line, name, count) \
+    UNROLLED                             \
+    for (int s = 0; s < count; s++) to[s][0] = LOAD_RAW(line, name[s]);
 // READ(how) reads all lines of a step under one condition: each read would wait for the one before it in a condition of
 // its own.
 #if WIDE == 4
@@ -95,29 +100,34 @@
 #define READ_STEP(READ) READ(READ_ONES)
 #endif
 // Takes zeros for columns that are not there, or for all of a line.
-#define CLEAR(to, row, rows, name, count, more)                                                    \
-    {                                                                                              \
-        const uint bits = (more) && (row) >= 0 && (row) < (rows) ? name##_there : 0;               \
-        UNROLLED for (int s = 0; s < count; s++) {                                                 \
-            UNROLLED for (int i = 0; i < RAWS; i++) to[s][i] = bits >> s & 1 ? to[s][i] : NOTHING; \
-        }                                                                                          \
+#define CLEAR(to, row, rows, name, count, more)                                           \
+    {                                                                                     \
+        const uint bits = (more) && (row) >= 0 && (row) < (rows) ? name##_there : 0;      \
+        UNROLLED                                                                          \
+        for (int s = 0; s < count; s++) {                                                 \
+            UNROLLED                                                                      \
+            for (int i = 0; i < RAWS; i++) to[s][i] = bits >> s & 1 ? to[s][i] : NOTHING; \
+        }                                                                                 \
     }
 
 // The lines of x that a step needs: where one is, how all of them are read, and the values of those that a step before
 // has read, while the next ones are on their way.
 #define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
 #define READ_SOURCES(READ)                                                            \
-    UNROLLED for (int n = 0; n < NEW; n++) {                                          \
+    UNROLLED                                                                          \
+    for (int n = 0; n < NEW; n++) {                                                   \
         global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels); \
         READ(lines[n], line, columns, SPAN)                                           \
     }
-#define TAKE_LINES                                                                    \
-    real values[NEW][SPAN][WIDE];                                                     \
-    UNROLLED for (int n = 0; n < NEW; n++) {                                          \
-        CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)                       \
-        UNROLLED for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]); \
-    }                                                                                 \
-    next = k + 1;                                                                     \
+#define TAKE_LINES                                                           \
+    real values[NEW][SPAN][WIDE];                                            \
+    UNROLLED                                                                 \
+    for (int n = 0; n < NEW; n++) {                                          \
+        CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)              \
+        UNROLLED                                                             \
+        for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]); \
+    }                                                                        \
+    next = k + 1;                                                            \
     READ_STEP(READ_LINES)
 
 #if MAKES == 0
@@ -130,8 +140,12 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
     PLACES(columns, SPAN, v * SW + grid.begin_w, iw)
     global const stored *const xs = x + image * ih * iw * channels + channel;
     real sum[HELD][STRIP][WIDE];
-    UNROLLED for (int h = 0; h < HELD; h++) {
-        UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[h][t][e] = first[e]; }
+    UNROLLED
+    for (int h = 0; h < HELD; h++) {
+        UNROLLED
+        for (int t = 0; t < STRIP; t++) {
+            WIDTH sum[h][t][e] = first[e];
+        }
     }
     raw lines[NEW][SPAN][RAWS];
 #define READ_LINES(READ) READ_SOURCES(READ)
@@ -139,11 +153,15 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
     READ_STEP(READ_LINES)
     _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
         TAKE_LINES
-        UNROLLED for (int n = 0; n < NEW; n++) {
-            UNROLLED for (int h = 0; h < HELD; h++) {
+        UNROLLED
+        for (int n = 0; n < NEW; n++) {
+            UNROLLED
+            for (int h = 0; h < HELD; h++) {
                 if (h * NEW + n >= KH) continue;
-                UNROLLED for (int j = 0; j < KW; j++) {
-                    UNROLLED for (int t = 0; t < STRIP; t++) {
+                UNROLLED
+                for (int j = 0; j < KW; j++) {
+                    UNROLLED
+                    for (int t = 0; t < STRIP; t++) {
                         WIDTH sum[h][t][e] =
                             fma(values[n][TAP_AT(t, j)][e], weight[(h * NEW + n) * KW + j][e], sum[h][t][e]);
                     }
@@ -152,7 +170,8 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
         }
         const int u = u0 + (k - (HELD - 1)) * ROW_STEP;
         if (k >= HELD - 1 && u < oh) {
-            UNROLLED for (int t = 0; t < STRIP; t++) {
+            UNROLLED
+            for (int t = 0; t < STRIP; t++) {
                 if (v + t >= ow) continue;
                 const long at = ((image * oh + u) * ow + v + t) * channels + channel;
                 real result[WIDE];
@@ -160,10 +179,17 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
                 write_wide(y + at, result, written, accumulate);
             }
         }
-        UNROLLED for (int h = HELD - 1; h > 0; h--) {
-            UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[h][t][e] = sum[h - 1][t][e]; }
+        UNROLLED
+        for (int h = HELD - 1; h > 0; h--) {
+            UNROLLED
+            for (int t = 0; t < STRIP; t++) {
+                WIDTH sum[h][t][e] = sum[h - 1][t][e];
+            }
         }
-        UNROLLED for (int t = 0; t < STRIP; t++) { WIDTH sum[0][t][e] = first[e]; }
+        UNROLLED
+        for (int t = 0; t < STRIP; t++) {
+            WIDTH sum[0][t][e] = first[e];
+        }
     }
 }
 
@@ -185,15 +211,22 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines(
 #if WIDE == 4
     raw packed[KH * KW][RAWS];
     if (QUAD_ALIGNED_stored(OPEN(w))) {
-        UNROLLED for (int t = 0; t < KH * KW; t++) READ_RAWS_stored(packed[t], ws + 4 * t)
+        UNROLLED
+        for (int t = 0; t < KH * KW; t++) READ_RAWS_stored(packed[t], ws + 4 * t)
     } else {
-        UNROLLED for (int t = 0; t < KH * KW; t++) GATHER_RAWS_stored(packed[t], ws + 4 * t)
+        UNROLLED
+        for (int t = 0; t < KH * KW; t++) GATHER_RAWS_stored(packed[t], ws + 4 * t)
     }
     real all[KH * KW][4];
-    UNROLLED for (int t = 0; t < KH * KW; t++) take_wide(all[t], packed[t]);
-    UNROLLED for (int t = 0; t < KH * KW; t++) { WIDTH weight[t][e] = all[WEIGHT_OF(t, e) / 4][WEIGHT_OF(t, e) % 4]; }
+    UNROLLED
+    for (int t = 0; t < KH * KW; t++) take_wide(all[t], packed[t]);
+    UNROLLED
+    for (int t = 0; t < KH * KW; t++) {
+        WIDTH weight[t][e] = all[WEIGHT_OF(t, e) / 4][WEIGHT_OF(t, e) % 4];
+    }
 #else
-    UNROLLED for (int t = 0; t < KH * KW; t++) weight[t][0] = LOAD(ws, WEIGHT_OF(t, 0));
+    UNROLLED
+    for (int t = 0; t < KH * KW; t++) weight[t][0] = LOAD(ws, WEIGHT_OF(t, 0));
 #endif
     WIDTH first[e] = has_bias ? LOAD(OPEN(b), channel + e) : 0;
     go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, QUAD_ALIGNED_stored(OPEN(x)),
@@ -211,8 +244,13 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
     global const stored *const xs = x + image * ih * iw * channels + channel;
     global const stored *const grads = dy + image * oh * ow * channels + channel;
     raw held[HELD][STRIP][RAWS], ahead[STRIP][RAWS], lines[NEW][SPAN][RAWS];
-    UNROLLED for (int h = 0; h < HELD; h++) {
-        UNROLLED for (int t = 0; t < STRIP; t++) { UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = NOTHING; }
+    UNROLLED
+    for (int h = 0; h < HELD; h++) {
+        UNROLLED
+        for (int t = 0; t < STRIP; t++) {
+            UNROLLED
+            for (int i = 0; i < RAWS; i++) held[h][t][i] = NOTHING;
+        }
     }
 #define READ_LINES(READ)                                                                          \
     {                                                                                             \
@@ -223,24 +261,33 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
     int next = 0;
     READ_STEP(READ_LINES)
     _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
-        UNROLLED for (int h = HELD - 1; h > 0; h--) {
-            UNROLLED for (int t = 0; t < STRIP; t++) {
-                UNROLLED for (int i = 0; i < RAWS; i++) held[h][t][i] = held[h - 1][t][i];
+        UNROLLED
+        for (int h = HELD - 1; h > 0; h--) {
+            UNROLLED
+            for (int t = 0; t < STRIP; t++) {
+                UNROLLED
+                for (int i = 0; i < RAWS; i++) held[h][t][i] = held[h - 1][t][i];
             }
         }
         CLEAR(ahead, u0 + k * ROW_STEP, oh, pixels, STRIP, k < steps)
-        UNROLLED for (int t = 0; t < STRIP; t++) {
-            UNROLLED for (int i = 0; i < RAWS; i++) held[0][t][i] = ahead[t][i];
+        UNROLLED
+        for (int t = 0; t < STRIP; t++) {
+            UNROLLED
+            for (int i = 0; i < RAWS; i++) held[0][t][i] = ahead[t][i];
         }
         TAKE_LINES
-        UNROLLED for (int h = 0; h < HELD; h++) {
-            UNROLLED for (int t = 0; t < STRIP; t++) {
+        UNROLLED
+        for (int h = 0; h < HELD; h++) {
+            UNROLLED
+            for (int t = 0; t < STRIP; t++) {
                 real gradient[WIDE];
                 take_wide(gradient, held[h][t]);
-                UNROLLED for (int n = 0; n < NEW; n++) {
+                UNROLLED
+                for (int n = 0; n < NEW; n++) {
                     const int i = h * NEW + n;
                     if (i >= TAP_ROWS) continue;
-                    UNROLLED for (int j = 0; j < KW; j++) {
+                    UNROLLED
+                    for (int j = 0; j < KW; j++) {
                         WIDTH sum[i * KW + j][e] = fma(values[n][TAP_AT(t, j)][e], gradient[e], sum[i * KW + j][e]);
                     }
                 }
@@ -261,19 +308,26 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines_f
     const bool there = channel < channels && lane < LANES;
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
     real sum[TAP_ROWS * KW][WIDE];
-    UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) { WIDTH sum[t][e] = 0; }
+    UNROLLED
+    for (int t = 0; t < TAP_ROWS * KW; t++) {
+        WIDTH sum[t][e] = 0;
+    }
     for (uint unit = part * part_units + lane; there && unit < last; unit += LANES) {
         const uint line = quotient(unit, by_strips), image = quotient(line, by_chunks);
         const int v = (int)(unit - line * strips) * STRIP, chunk = line - image * chunks;
         const int u0 = chunk % ROW_STEP + chunk / ROW_STEP * steps * ROW_STEP;
         add_unit(sum, OPEN(x), OPEN(dy), image, u0, v, steps, tap_row, channel, channels, grid, quads);
     }
-    UNROLLED for (int t = 0; t < TAP_ROWS * KW; t++) { WIDTH shares[t][me * WIDE + e] = sum[t][e]; }
+    UNROLLED
+    for (int t = 0; t < TAP_ROWS * KW; t++) {
+        WIDTH shares[t][me * WIDE + e] = sum[t][e];
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int place = me; place < TAP_ROWS * KW * COLUMNS * WIDE; place += GROUP) {
         const int t = place / (COLUMNS * WIDE), e = place % (COLUMNS * WIDE);
         real total = 0;
-        UNROLLED for (int other = 0; other < LANES; other++) total += shares[t][other * (COLUMNS * WIDE) + e];
+        UNROLLED
+        for (int other = 0; other < LANES; other++) total += shares[t][other * (COLUMNS * WIDE) + e];
         if (first + e < channels && tap_row * KW + t < KH * KW)
             OPEN(partial)[((long)part * (KH * KW) + tap_row * KW + t) * channels + first + e] = total;
     }

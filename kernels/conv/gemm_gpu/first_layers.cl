@@ -32,6 +32,7 @@ kernel void conv_unfold_rows(CONST_TENSOR(x), TENSOR(to), const int width, const
     *(global ushort8 *)(OPEN(to) + id * 8) = (ushort8)(all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]);
 }
 #else
+#include "conv/grid.cl"
 #include "pointwise/quads.cl"
 
 // The tap of the kernel with which pixel `a` of a block meets offset `i` in dy; -1: none.
@@ -43,23 +44,21 @@ int tap_of(const int a, const int i, const int first, const int kernel_size, con
 
 // w (outputs, kh, kw, channels) becomes the weights (block_h * block_w * channels, taps_h, taps_w, outputs) of a
 // convolution of dy. Global: elements of the result.
-kernel void conv_block_weights(CONST_TENSOR(w), TENSOR(to), const int outputs, const int channels, const int block_w,
-                               const int taps_h, const int taps_w, const int first_h, const int first_w, const int kh,
-                               const int kw, const int sh, const int sw, const int ph, const int pw, const int dh,
-                               const int dw) {
+kernel void conv_block_weights(CONST_TENSOR(w), TENSOR(to), const int outputs, const int channels,
+                               const BlockTaps met) {
     const int id = get_global_id(0), output = id % outputs;
     int rest = id / outputs;
-    const int j = rest % taps_w;
-    rest /= taps_w;
-    const int i = rest % taps_h;
-    rest /= taps_h;
+    const int j = rest % met.taps_w;
+    rest /= met.taps_w;
+    const int i = rest % met.taps_h;
+    rest /= met.taps_h;
     const int channel = rest % channels;
     rest /= channels;
-    const int tap_h = tap_of(rest / block_w, i, first_h, kh, sh, ph, dh);
-    const int tap_w = tap_of(rest % block_w, j, first_w, kw, sw, pw, dw);
+    const int tap_h = tap_of(rest / met.block_w, i, met.first_h, met.kernel_h, met.stride_h, met.pad_h, met.dilate_h);
+    const int tap_w = tap_of(rest % met.block_w, j, met.first_w, met.kernel_w, met.stride_w, met.pad_w, met.dilate_w);
     global const ushort *const from = (global const ushort *)OPEN(w);
-    ((global ushort *)OPEN(to))[id] =
-        tap_h >= 0 && tap_w >= 0 ? from[((output * kh + tap_h) * kw + tap_w) * channels + channel] : 0;
+    const int tap = (output * met.kernel_h + tap_h) * met.kernel_w + tap_w;
+    ((global ushort *)OPEN(to))[id] = tap_h >= 0 && tap_w >= 0 ? from[tap * channels + channel] : 0;
 }
 
 // blocks (batch, blocks_h, blocks_w, block_h, run) becomes dx (batch, height, pitch), run and pitch in elements of

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from clgraft.core.operators.conv.arguments import BLOCK_TAPS
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d, round_up
@@ -161,24 +162,31 @@ class Blocks:
         weights = layout.take(elements * 2, 2)
         (_, blocks_h, blocks_w) = in_3d(convolution.out_size, 1)
         blocks = layout.take(problem.batch * blocks_h * blocks_w * self.columns * 2, 2)
-        (_, kh, kw), (_, sh, sw) = in_3d(problem.kernel, 1), in_3d(problem.stride, 1)
-        (_, ph, pw), (_, dh, dw) = in_3d(problem.pad_begin, 0), in_3d(problem.dilate, 1)
+        high, wide = self.high, self.wide
+        met = BLOCK_TAPS.pack(
+            {
+                "block": (1, high.block, wide.block),
+                "taps": (1, high.taps, wide.taps),
+                "first": (0, high.first, wide.first),
+                "kernel": in_3d(problem.kernel, 1),
+                "stride": in_3d(problem.stride, 1),
+                "pad": in_3d(problem.pad_begin, 0),
+                "dilate": in_3d(problem.dilate, 1),
+            }
+        )
+        defines = {"MAKES": BLOCKS, **BLOCK_TAPS.defines()}
         first = Launch(
-            planner.kernel(FILE, "conv_block_weights", {"MAKES": BLOCKS}, problem.dtype),
+            planner.kernel(FILE, "conv_block_weights", defines, problem.dtype),
             (elements,),
             None,
-            (
-                *(Buffer("w"), weights, *ints(problem.out_channels, problem.in_channels, self.wide.block)),
-                *ints(self.high.taps, self.wide.taps, self.high.first, self.wide.first),
-                *ints(kh, kw, sh, sw, ph, pw, dh, dw),
-            ),
+            (Buffer("w"), weights, *ints(problem.out_channels, problem.in_channels), met),
             ("dx",),
             (elements * 2,),
         )
         _, height, width = in_3d(problem.in_size, 1)
         pitch, run = width * problem.in_channels, self.wide.block * problem.in_channels
         last = Launch(
-            planner.kernel(FILE, "conv_spread_blocks", {"MAKES": BLOCKS}, problem.dtype),
+            planner.kernel(FILE, "conv_spread_blocks", defines, problem.dtype),
             (ceil_div(pitch, 4), problem.batch * height),
             None,
             (
