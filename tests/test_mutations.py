@@ -124,7 +124,7 @@ FAULTS = {
         "core/test_channels_last.py::test_convolution_matches_float64[depthwise-backward_filter]",
     ),
     "filter gradient overwrites": (
-        "conv/gemm_cpu/backward_filter.cl",
+        "conv/gemm_cpu/partial_sums.cl",
         "out[i] + (accumulate ? LOAD(to, at) : 0)",
         "out[i]",
         CONV_CPU % "backward_filter",

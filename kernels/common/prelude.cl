@@ -109,8 +109,9 @@ typedef CAT(float, VL) realv;
 #if STORAGE == 16
 #if PAIRED >= 2 && VL == 16
 BRAIN_WIDEN(16)
+#define narrow16 narrow_by_instruction
 #if PAIRED == 2
-ushort16 narrow16(const float16 value) {
+ushort16 narrow_by_instruction(const float16 value) {
     ushort16 bits;
     __asm__("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(value));
     return bits;
@@ -118,7 +119,7 @@ ushort16 narrow16(const float16 value) {
 #else
 typedef __bf16 brains16 __attribute__((ext_vector_type(16)));
 brains16 __attribute__((const)) round_brains(float16 value) __asm__("llvm.x86.avx512bf16.cvtneps2bf16.512");
-ushort16 narrow16(const float16 value) { return __builtin_astype(round_brains(value), ushort16); }
+ushort16 narrow_by_instruction(const float16 value) { return __builtin_astype(round_brains(value), ushort16); }
 #endif
 #else
 SMALL_NUMBERS(VL)

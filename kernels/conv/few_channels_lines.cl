@@ -4,7 +4,7 @@
 
 #if PAIRED
 // Of two planes, the second one `apart` elements after the first; 0: there is none, and its numbers are zeros.
-#define LINE_ELEMENT(row, i) (NUMBER(row, i) | (apart ? (uint)NUMBER(row, (i) + apart) << 16 : 0u))
+#define LINE_ELEMENT(row, i) (PLANE_NUMBER(row, i) | (apart ? (uint)PLANE_NUMBER(row, (i) + apart) << 16 : 0u))
 #define LINE_VECTOR(row, i)                        \
     (CAT(convert_uint, VL)(NUMBERS_FROM(row, i)) | \
      (apart ? CAT(convert_uint, VL)(NUMBERS_FROM(row, (i) + apart)) << 16 : (operandv)(0)))

@@ -30,7 +30,7 @@ from clgraft.mxnet_ops.regions.residents import Residents, residents_of
 MOST_PROGRAMS = 512  # regions and shapes that stay compiled
 LONG = 24  # operators of a region that counts as one below; of shorter regions there may be more
 MOST_RECENT = 8  # programs that keep arrays for their next operators
-MOST_FREE = 2  # sets of kept arrays that wait for the next operator of a program
+MOST_FREE = 2  # sets of kept arrays that wait for the next operator of a program, if it is long
 
 
 class RegionProgram:
@@ -71,7 +71,7 @@ class RegionProgram:
         self._owners: dict[tuple[int, tuple[int, ...]], Any] = {}
         # no lock: a garbage collection may end an operator, which gives back, wherever Python code runs
         self.operators = min(len(region.parts), LONG)
-        self._free: deque[dict[str, Any]] = deque(maxlen=MOST_FREE * LONG // self.operators)
+        self._free: deque[dict[str, Any]] = deque()
         self._lock = threading.Lock()
 
     def make(self, which: int, modes: tuple[int, ...]) -> None:
@@ -120,7 +120,8 @@ class RegionProgram:
 
     def give_back(self, arrays: dict[str, Any]) -> None:
         """Keep arrays for the next operator that takes some."""
-        self._free.append(arrays)
+        if len(self._free) * self.operators < MOST_FREE * LONG:
+            self._free.append(arrays)
 
     def forget(self) -> None:
         """Free the arrays that wait for an operator."""

@@ -27,6 +27,8 @@ OPTIONS = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "
 # what macros declare, of which a kernel needs some, and local memory, which the first work-item has written
 QUIET = ("-Wno-unused-variable", "-Wno-unused-function", "-Wno-sometimes-uninitialized")
 NVPTX = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-cl-ext=+cl_khr_fp64,+cl_khr_fp16")
+WARNED = re.compile(r"^(?!clang: ).*\b(?:warning|error): ", re.M)
+CRASHED = "PLEASE submit a bug report"  # clang itself, of some versions
 BFLOAT16_INSTRUCTIONS = "vdpbf16ps"  # these need an option for the processor
 
 
@@ -87,13 +89,13 @@ def test_no_kernel_has_warnings(of_gpu: bool, lines: int | None, tmp_path: Path)
     }
     target = NVPTX if of_gpu else ()
 
-    def warnings(source: str) -> str:
+    def printed(source: str) -> str:
         path = tmp_path / f"{abs(hash(source))}.cl"
         path.write_text(source)
-        done = subprocess.run([clang, *OPTIONS, *target, "-Wall", *QUIET, path], capture_output=True, text=True)
-        return done.stderr if re.search(r"\b(?:warning|error): ", done.stderr) else ""  # clang itself may crash
+        return subprocess.run([clang, *OPTIONS, *target, "-Wall", *QUIET, path], capture_output=True, text=True).stderr
 
     assert len(sources) > 20
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(warnings, (source for source in sources.values() if BFLOAT16_INSTRUCTIONS not in source))
-        assert not [text for text in found if text]
+        texts = list(pool.map(printed, (text for text in sources.values() if BFLOAT16_INSTRUCTIONS not in text)))
+    assert not [text for text in texts if WARNED.search(text)]
+    assert sum(CRASHED in text for text in texts) < len(texts) / 100

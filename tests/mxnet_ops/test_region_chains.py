@@ -91,7 +91,7 @@ def test_long_chains(rng):
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_fused_chain_computes_the_same(name, rng):
     native = CHAINS[name](mx.sym.var("x"))
-    swapped, report = swap_symbol(native, fuse=True)
+    swapped, report = swap_symbol(native, regions=False, fuse=True)
     expect_face(swapped, native)
     assert types(swapped)[-1] == "ocl_region" and set(types(swapped)[:-1]) <= {"ocl_conv"}, str(report)
     compare(swapped, native, arrays_of(native, rng, "float64"), rng, dtype="float64", requests=["write", "add"])
@@ -101,7 +101,7 @@ def test_a_fused_chain_computes_the_same(name, rng):
 @pytest.mark.parametrize("name", FOLLOWERS)
 def test_a_fused_batch_norm_and_its_activation(name, train, rng):
     native = FOLLOWERS[name](norm(conv(mx.sym.var("x"))))
-    swapped, report = swap_symbol(native, fuse=True)
+    swapped, report = swap_symbol(native, regions=False, fuse=True)
     expect_face(swapped, native)
     assert types(swapped) == ["ocl_region"], str(report)
     assert report.regions == {"last": ["conv", "norm", "last"]}
@@ -121,7 +121,7 @@ def test_chains_end_where_a_value_is_seen_or_read_twice():
     twice = mx.sym.sigmoid(mx.sym.square(inner, name="squared"), name="twice")
     last = mx.sym.elemwise_add(conv(twice, "other"), mx.sym.exp(twice, name="exp"), name="last")
     native = mx.sym.Group([last, inner])
-    swapped, report = swap_symbol(native, fuse=True)
+    swapped, report = swap_symbol(native, regions=False, fuse=True)
     expect_face(swapped, native)
     found = {name: set(inside) for name, inside in report.regions.items()}
     assert found == {
@@ -137,7 +137,9 @@ def test_reductions_pooling_and_what_leads_to_a_layer_are_in_no_chain():
     keys = {"expression": "y0 = x0;", "gradient": "dx0 = dy0;", "op_type": "ocl_pointwise"}
     x = norm(mx.sym.tanh(mx.sym.var("x", dtype="float32")))
     total = mx.sym.Custom(conv(conv(x), "second"), reduction="sum", axis=(1,), keepdims=True, **keys)
-    swapped, report = swap_symbol(mx.sym.relu(mx.sym.Pooling(total, kernel=(2, 2), pool_type="max")), fuse=True)
+    swapped, report = swap_symbol(
+        mx.sym.relu(mx.sym.Pooling(total, kernel=(2, 2), pool_type="max")), regions=False, fuse=True
+    )
     assert len(types(swapped)) == 7 and not report.regions and "ocl_region" not in types(swapped), str(report)
 
 
@@ -145,7 +147,7 @@ def test_equal_chains_are_one_operator():
     x = mx.sym.var("x")
     for name in ("first", "second"):
         x = mx.sym.relu(norm(conv(x, f"{name}_conv"), f"{name}_norm"), name=name)
-    swapped, report = swap_symbol(x, fuse=True)
+    swapped, report = swap_symbol(x, regions=False, fuse=True)
     nodes = [node for node in json.loads(swapped.tojson())["nodes"] if node["op"] == "Custom"]
     assert list(report.regions) == ["first", "second"] and nodes[0]["attrs"] == nodes[1]["attrs"]
 
@@ -157,15 +159,15 @@ def test_a_value_that_one_chain_alone_reads_twice_is_inside():
 
     x = net(mx.sym.var("x"), "first")
     native = mx.sym.elemwise_add(net(x, "second"), mx.sym.tanh(x, name="tanh"), name="last")
-    found = {name: set(inside) for name, inside in swap_symbol(native, fuse=True)[1].regions.items()}
+    found = {name: set(inside) for name, inside in swap_symbol(native, regions=False, fuse=True)[1].regions.items()}
     first = {f"first{end}" for end in ("", "_conv", "_norm", "_sigmoid")}
     assert found == {"first": first, "last": {"last", "tanh", *(n.replace("first", "second") for n in first)}}
 
 
 def test_regions_hold_the_chains():
     native = CHAINS["sum-relu"](mx.sym.var("x"))
-    assert swap_symbol(native, fuse=True, regions=True)[0].tojson() == swap_symbol(native, regions=True)[0].tojson()
-    assert "ocl_region" not in types(swap_symbol(native)[0])
+    assert swap_symbol(native, regions=True, fuse=True)[0].tojson() == swap_symbol(native, regions=True)[0].tojson()
+    assert "ocl_region" not in types(swap_symbol(native, regions=False)[0])
 
 
 def layers() -> gluon.nn.HybridSequential:
@@ -207,5 +209,5 @@ def test_blocks_have_chains_without_regions_too(rng, monkeypatch):
 
 def test_a_report_of_many_regions_counts_them():
     values = [mx.sym.tanh(conv(mx.sym.var("x"), f"c{i}"), name=f"last{i}") for i in range(9)]
-    found = [str(swap_symbol(mx.sym.Group(values[:count]), fuse=True)[1]) for count in (8, 9)]
+    found = [str(swap_symbol(mx.sym.Group(values[:count]), regions=False, fuse=True)[1]) for count in (8, 9)]
     assert "; regions: last0 (2 operators), last1" in found[0] and found[1].endswith("; regions: 9 of 18 operators")

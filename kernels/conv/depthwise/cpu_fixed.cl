@@ -305,7 +305,7 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
 #pragma unroll
         for (int i = 0; i < TAPS; i++) weights[i] = LOAD(filter, WEIGHT(i));
         SUM_BLOCK(0, 0, false)
-        for (int u0 = R; u0 + R < OH && JOINED == 1; u0 += R) SUM_BLOCK(u0, 0, true)
+        for (int u0 = R; JOINED == 1 && u0 + R < OH; u0 += R) SUM_BLOCK(u0, 0, true)
         if (OH > R * JOINED) SUM_BLOCK(OH - R, (OH + R - 1) / R * R - OH, false)
         if (--left == 0) {
             left = shared;
