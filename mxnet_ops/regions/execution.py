@@ -69,8 +69,8 @@ class RegionProgram:
         self.region = ffi.new("clg_mx_region *", {"resident": residents is not None})
         self._passes: dict[Any, RegionPass] = {}
         self._owners: dict[tuple[int, tuple[int, ...]], Any] = {}
-        # no lock: a garbage collection may end an operator, which gives back, wherever Python code runs
         self.operators = min(len(region.parts), LONG)
+        # no lock: a garbage collection may end an operator, which gives back, wherever Python code runs
         self._free: deque[dict[str, Any]] = deque()
         self._lock = threading.Lock()
 

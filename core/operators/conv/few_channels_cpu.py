@@ -16,7 +16,7 @@ from clgraft.core.operators.conv.channels_last.pixels import choose_tile
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu.partial_sums import sum_of_partials
 from clgraft.core.operators.conv.grid import Grid, spatial_grid
-from clgraft.core.operators.conv.past_caches import past_caches
+from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -40,7 +40,6 @@ PARTS = (48, 192)  # pixels whose sums are stored together: of which few are in 
 PACK_RANGE = 512  # rows of the weights' matrix that a work-item packs
 LINE_BYTES = 256 * 1024  # of the lines of a block of rows, which stay in a core's own cache
 CHUNK_BYTES = 192 * 1024  # and of the weights of a tile of outputs that are multiplied for a part of the pixels
-PAST_FROM = 0.75  # as of products of matrices
 FILTER_FILE = "conv/few_channels_cpu_filter.cl"
 FILTER_BYTES = 320 * 1024  # of the lines and of the gradient of a block of rows
 REGISTERS = (32, 16)
@@ -106,7 +105,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         ("y",),
         (nbytes,),
     )
-    past = past_caches(planner, problem, lanes, PAST_FROM)
+    past = past_caches(planner, problem, lanes, PRODUCTS)
     items = grid.batch * ceil_div(grid.axes[1].size, lines.rows)
     product = Launch(
         planner.kernel(

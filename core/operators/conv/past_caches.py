@@ -8,6 +8,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import has_32_registers
 
 LINE_BYTES = 64  # of a cache
+PRODUCTS = 0.75  # from which size on products of matrices gain, see `least`
 
 
 def past_caches(planner: Planner, problem: ConvProblem, together: int, least: float = 1.0) -> dict[str, int]:

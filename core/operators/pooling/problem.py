@@ -182,6 +182,11 @@ class PoolProblem(Problem):
         return tuple(sizes)
 
     @property
+    def windows_are_input(self) -> bool:
+        """Whether the one window of a plane is the whole input, without padding before it."""
+        return self.kernel == self.in_size and not any(self.pad_begin)
+
+    @property
     def keeps_argmax(self) -> bool:
         """Whether a gradient is faster from an argmax that forward keeps than from x and y.
 
@@ -189,10 +194,9 @@ class PoolProblem(Problem):
         the windows are the input. In channels last those of CPU devices are no faster; graphs on other devices ask in
         channels first.
         """
-        holds_more = all(k - p >= i for k, p, i in zip(self.kernel, self.pad_begin, self.in_size))
-        holds_more = holds_more and (self.kernel != self.in_size or any(self.pad_begin))
+        holds_all = all(k - p >= i for k, p, i in zip(self.kernel, self.pad_begin, self.in_size))
         counted = math.prod(self.kernel) <= MOST_PLACES and self.ndim < 3 and self.layout == FIRST
-        return self.operator == "max" and counted and not holds_more
+        return self.operator == "max" and counted and (self.windows_are_input or not holds_all)
 
     def arguments(self) -> tuple[Argument, ...]:
         x = laid_out(self.layout, self.batch, self.channels, self.in_size)

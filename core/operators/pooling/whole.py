@@ -50,7 +50,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     direction, _, argmax = problem.direction.partition("_")
     if direction == "backward" and problem.operator in NORMS:
         raise Declined("has no gradients of norms")
-    if argmax and (problem.kernel != problem.in_size or any(problem.pad_begin)):
+    if argmax and not problem.windows_are_input:
         raise Declined("counts the places of windows that are the input")
     macros.update({"ARGMAX": 1} if argmax else {})
     if not planner.device.is_cpu:

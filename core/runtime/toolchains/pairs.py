@@ -26,6 +26,7 @@ def _rounded(sums: np.ndarray) -> np.ndarray:
 
 def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
     """Return what finds out whether kernels for products of pairs work; sums of small whole numbers are exact.
+
     A compiler that does not know an intrinsic function may end the process.
     """
     if not set(WAYS).intersection(device.matrix_units):

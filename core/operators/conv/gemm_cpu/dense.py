@@ -9,7 +9,7 @@ import numpy as np
 
 from clgraft.core.operators.conv.arguments import GRID, TARGET
 from clgraft.core.operators.conv.grid import spatial_grid
-from clgraft.core.operators.conv.past_caches import past_caches
+from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import lanes_of
 from clgraft.core.planning.implementation import Planner
@@ -19,7 +19,6 @@ from clgraft.core.problem import SMALL, ceil_div
 
 FILE = "conv/gemm_cpu/dense.cl"
 ELEMENTS = 16384  # elements that a work-item writes
-PAST_FROM = 0.75  # of the least result that outgrows the caches: from there on it gains to store it past them
 
 
 def can_be_dense(problem: ConvProblem) -> bool:
@@ -61,7 +60,7 @@ def _move(
     lanes = lanes_of(planner.device, problem.dtype)
     defines = {**GRID.defines(), **TARGET.defines(), "VL": lanes, "HALF_VL": lanes // 2}
     if name == "spread":
-        defines |= past_caches(planner, problem, lanes, PAST_FROM)
+        defines |= past_caches(planner, problem, lanes, PRODUCTS)
     return Launch(
         planner.kernel(FILE, name, defines, problem.dtype),
         (ceil_div(rows, item_rows), 1, 1),

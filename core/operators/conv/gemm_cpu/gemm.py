@@ -19,7 +19,7 @@ from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, blockings, choose_blocking
 from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, dense_pixels, spread
 from clgraft.core.operators.conv.grid import Grid, backward_data_grids, dense_grid, forward_grid
-from clgraft.core.operators.conv.past_caches import past_caches
+from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -44,7 +44,6 @@ NAME = "cpu_gemm"
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **WEIGHT_STRIDES.defines()}
 PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
-PAST_FROM = 0.75  # of the least result that outgrows the caches: from there on it gains to store it past them
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
 VECTORS = (3, 2, 1)
 PLAIN_VECTORS = (3, 2)  # of products in place: those whose tiles fill the registers
@@ -310,7 +309,7 @@ class GemmBuilder:
         workers = min(blocks * row_blocks * problem.groups, self.planner.device.compute_units)
         # what is spread later is still in the caches then
         dense = target != Buffer(self.target)
-        past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PAST_FROM)
+        past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PRODUCTS)
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
             return Launch(
