@@ -124,6 +124,7 @@ class Solver:
             self._tests.append((test, session, source))
             self._looks.append(DebugInfo(test, self._store, where, precision))
         self.iteration = self.current_step = 0
+        self._unchanged: dict[tuple[str, str], np.ndarray] = {}  # restored histories of parameters that do not learn
         self._losses: deque[float] = deque(maxlen=max(1, solver.average_loss))
         self._requested: str | None = None
         self.stopped = False
@@ -264,8 +265,8 @@ class Solver:
         self._log("sgd_solver.cpp:273", f"Snapshotting solver state to {form} {state}")
         histories = self.trainer.histories
         arrays = [
-            each.get(name, np.zeros(values[name].shape, np.float32))
-            for each in histories.values()
+            each[name] if name in each else self._unchanged.get((kind, name), np.zeros(values[name].shape, np.float32))
+            for kind, each in histories.items()
             for name in self.net.order
         ]
         found = SolverState(self.iteration, model, arrays, self.current_step, self.trainer.scale_state)
@@ -281,6 +282,8 @@ class Solver:
                 array = next(arrays)
                 if parameter in self.trainer.factors:
                     self.trainer.set_history(kind, parameter, array.reshape(self._store.shape(parameter)))
+                else:
+                    self._unchanged[kind, parameter] = array
         self.iteration = self.trainer.steps = state.iteration
         self.current_step = state.current_step
         self.trainer.scale_state = state.loss_scale

@@ -13,6 +13,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
+from clgraft.caffe_layers.solver.snapshots import read_state
 from clgraft.caffe_layers.solver.solver import Solver
 from tests.caffe_layers.caffe_nets import native_learns
 
@@ -108,6 +109,10 @@ def test_a_solver_is_caffes(case, tmp_path, monkeypatch):
     rest = [iter(array[half * size :]) for array in repeated]
     again = Solver("solver.prototxt", snapshot=f"snap_iter_6{end}", feed=dict(zip(("data", "label"), rest)))
     assert again.iteration == half and distances(theirs.net, again) == 0
+    given = read_state(f"snap_iter_6{end}").history
+    again.snapshot()
+    for mine, array in zip(read_state(f"snap_iter_6{end}").history, given):
+        np.testing.assert_array_equal(mine.reshape(-1), array.reshape(-1))
     both(resumed, again, half, COUNT)
     assert distances(resumed.net, again) < 2e-3
 
