@@ -282,6 +282,7 @@ ONCE = (
     rule("test_*_page.py"),
     rule("test_docs.py"),
     rule("test_everyday.py"),
+    rule("test_golden.py"),
     rule("test_record.py"),
     rule("test_report.py"),
     rule("plugins/test_report.py"),
