@@ -10,6 +10,7 @@ import numpy as np
 
 from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph import kept_recipes
+from clgraft.core.graph.bound import BoundGraph
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
@@ -223,6 +224,21 @@ class CompiledGraph:
         else:
             plan.run_on(given, scalars)
         return {name: given[places[name]].array if name in added else given[places[name]] for name in wanted}
+
+    def bind(self, arrays: Mapping[str, Any]) -> BoundGraph:
+        """Return runs of all outputs with some arrays that stay the same ones, as a trainer's parameters do.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            Inputs and states, as `run` takes them.
+        """
+        if not arrays.keys() <= self._known - set(self.graph.outputs):
+            raise ArgumentError(f"[graph] got arrays {sorted(arrays)}, expected inputs and states")
+        variant, values = self._variant(frozenset(self.graph.outputs), frozenset()), self.graph.values
+        outputs = {name: self._copies.get(name, name) for name in self.graph.outputs}
+        made = [(name, place, values[name].shape, values[name].dtype) for name, place in outputs.items()]
+        return BoundGraph(variant.plan, {**arrays, **variant.constants}, made)
 
     def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         key = (wanted, added)

@@ -144,6 +144,8 @@ class Trainer:
         self._adding = False  # whether there are sums of gradients
         self._histories: dict[tuple[str, str], Any] = {}
         self._programs: OrderedDict[Any, Step] = OrderedDict()
+        self._now: tuple[Any, int] = (None, 0)  # what steps depend on besides shapes, and its number
+        self._numbers: dict[Any, int] = {}
         self._last: Step  # what ran last
         self.outputs: dict[str, np.ndarray] = {}
         if self._group is not None:
@@ -232,14 +234,15 @@ class Trainer:
 
     def _update(self, program: Step, values: dict[str, Any], changes: bool = True) -> dict[str, Any]:
         """Run a graph, and count its update if it has one and does not skip it."""
-        for name, (kind, parameter) in program.states.items():
-            values[name] = self._state(kind, parameter)
+        if program.bound is None:
+            states = {name: self._state(kind, parameter) for name, (kind, parameter) in program.states.items()}
+            program.bound = program.compiled.bind(states)
         scalars = self.optimizer.scalars(self.steps + 1, self.lr) if changes else {}
         if changes and self._scale is not None:
             scalars = self._scale.unscaled(scalars)
         if program.scaled:
             scalars[SCALE] = self.loss_scale
-        found = program.compiled.run(values, scalars)
+        found = program.bound.run(values, scalars)
         if not found:
             self._context.finish()
         if changes:
@@ -247,7 +250,7 @@ class Trainer:
             if self._scale is not None:
                 self._scale.follow(applied)
             self.steps += applied
-        return found  # type: ignore[no-any-return]
+        return found
 
     # several processes
 
@@ -386,13 +389,17 @@ class Trainer:
 
     def _kept(self, key: Any, make: Callable[[], Step]) -> Step:
         """Return a step for the optimizer and the factors of now."""
-        whole = (key, self.optimizer.names, self.optimizer.kind, tuple(self.factors.items()))
-        if whole not in self._programs:
-            self._programs[whole] = make()
+        now = (self.optimizer.names, self.optimizer.kind, tuple(self.factors.items()))
+        if now != self._now[0]:  # compared with the last one first: a hash of all factors takes long
+            self._now = now, self._numbers.setdefault(now, len(self._numbers))
+        whole = key, self._now[1]
+        found = self._programs.get(whole)
+        if found is None:
+            found = self._programs[whole] = make()
             if len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(whole)
-        return self._programs[whole]
+        return found
 
     @property
     def _builder(self) -> StepBuilder:
