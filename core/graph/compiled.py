@@ -185,7 +185,7 @@ class CompiledGraph:
         Returns
         -------
         dict of str to array
-            The computed outputs. With device arrays alone the work may still be queued (see `Context.finish`).
+            The computed outputs. Without results in host memory the work may still be queued (see `Context.finish`).
 
         Raises
         ------
