@@ -14,7 +14,7 @@ from clgraft.core.graph.bound import BoundGraph
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
-from clgraft.core.graph.passes import Preferences, join_casts, join_updates, optimise, split_batch, switched_on
+from clgraft.core.graph.passes import Preferences, join_casts, join_totals, join_updates, optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.recipe import Recipe, Signature
@@ -323,7 +323,7 @@ class CompiledGraph:
         passes = switched_on(self.passes)
         if {"parts", "views"} <= set(passes):
             graph = split_batch(graph, self._context.device, constants, self._fits, counts)
-        for name, join in {"casts": join_casts, "updates": join_updates}.items():
+        for name, join in {"casts": join_casts, "updates": join_updates, "totals": join_totals}.items():
             if name in passes and not self._context.device.is_cpu:
                 many, graph = len(graph.nodes), join(graph)
                 if len(graph.nodes) != many:
