@@ -254,7 +254,9 @@ def main() -> None:
         found = ", ".join(f"PyTorch {kind or 'channels first'} {1e3 * s:.2f}" for kind, s in zip(kinds, theirs))
         ratio = f"; best of PyTorch over ours {best / mine:.2f}" if best else ""
         print(f"{name}: ours {1e3 * mine:.2f} ms, {found}{ratio}", flush=True)
-        print(f"  ours with images sent ahead: {1e3 * medians([ours.step_ahead], options.repeats)[0]:.2f} ms", flush=True)
+        print(
+            f"  ours with images sent ahead: {1e3 * medians([ours.step_ahead], options.repeats)[0]:.2f} ms", flush=True
+        )
         if options.peer == "cuda":
             times = medians([peer.computed for peer in peers], options.repeats)
             print("  without the images: " + ", ".join(f"{1e3 * seconds:.2f}" for seconds in times), flush=True)

@@ -14,7 +14,15 @@ from clgraft.core.graph.bound import BoundGraph
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
-from clgraft.core.graph.passes import Preferences, join_casts, join_totals, join_updates, optimise, split_batch, switched_on
+from clgraft.core.graph.passes import (
+    Preferences,
+    join_casts,
+    join_totals,
+    join_updates,
+    optimise,
+    split_batch,
+    switched_on,
+)
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.recipe import Recipe, Signature

@@ -33,15 +33,20 @@ class Landing:
             places[name], size = (size, nbytes), size + -(-nbytes // ALIGNMENT) * ALIGNMENT
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         self._buffer = cl.Buffer(context.cl_context, flags, max(1, size))
-        access = cl.map_flags.READ | cl.map_flags.WRITE
-        mapped, _ = cl.enqueue_map_buffer(context.queue, self._buffer, access, 0, (max(1, size),), np.uint8)
+        access: Any = cl.map_flags.READ | cl.map_flags.WRITE
+        mapped: Any = cl.enqueue_map_buffer(
+            context.queue,
+            self._buffer,
+            access,
+            0,
+            (max(1, size),),
+            np.dtype(np.uint8),  # type: ignore[type-var]
+        )[0]
         self._pinned = {
             name: mapped[start : start + nbytes].view(shapes[name][1]).reshape(shapes[name][0])
             for name, (start, nbytes) in places.items()
         }
-        self.arrays = {
-            name: device_array.empty(context.queue, shape, dtype) for name, (shape, dtype) in shapes.items()
-        }
+        self.arrays = {name: device_array.empty(context.queue, shape, dtype) for name, (shape, dtype) in shapes.items()}
 
     def send(self, queue: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         """Begin to send arrays, and return the event of the last transfer, or None without any."""
@@ -51,7 +56,8 @@ class Landing:
         for name, array in arrays.items():
             if array.size:
                 np.copyto(self._pinned[name], array)
-                event = cl.enqueue_copy(queue, self.arrays[name].base_data, self._pinned[name], is_blocking=False)
+                memory: Any = self.arrays[name].base_data
+                event = cl.enqueue_copy(queue, memory, self._pinned[name], is_blocking=False)
         queue.flush()
         return event
 

@@ -27,13 +27,13 @@ inline real group_sum(local real *numbers, const real mine) {
 #ifdef TILE
 #define SHARED_PARAMETER(name) const real p_##name,
 #define PARAMETERS_OF(a, kind) TENSOR_OF(const kind, in_##a), const ulong size_##a, const ulong first_##a,
-#define CHOOSE(a, kind)                    \
-    if (group >= first_##a) {              \
-        xs_stored = 0;                     \
-        xs_real = 0;                       \
-        xs_##kind = OPEN(in_##a);          \
-        size = size_##a;                   \
-        first = first_##a;                 \
+#define CHOOSE(a, kind)           \
+    if (group >= first_##a) {     \
+        xs_stored = 0;            \
+        xs_real = 0;              \
+        xs_##kind = OPEN(in_##a); \
+        size = size_##a;          \
+        first = first_##a;        \
     }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void totals_parts(
@@ -50,7 +50,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void totals_parts(
     for (ulong at = begin + get_local_id(0); at < end; at += GROUP) {
         const VALUE x0 = xs_real ? LOAD_real(xs_real, at) : LOAD_stored(xs_stored, at);
         VALUE y0;
-        BODY total += y0;
+        BODY
+        total += y0;
     }
     total = group_sum(numbers, total);
     if (get_local_id(0) == 0) OPEN(parts)[group] = total;
@@ -58,14 +59,15 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void totals_parts(
 #endif
 
 #ifdef SUM
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void totals_sum(TENSOR_OF(const real, parts),
-                                                                          const ulong count,
-                                                                          TENSOR_OF(RESULT, out),
-                                                                          const int accumulate) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void totals_sum(
+    TENSOR_OF(const real, parts), const ulong count, TENSOR_OF(RESULT, out), const int accumulate) {
     local real numbers[GROUP];
     real total = REAL(0.0);
     for (ulong at = get_local_id(0); at < count; at += GROUP) total += OPEN(parts)[at];
     total = group_sum(numbers, total);
-    if (get_local_id(0) == 0) CAT(STORE_, RESULT)(OPEN(out), 0, accumulate ? CAT(LOAD_, RESULT)(OPEN(out), 0) + total : total);
+    if (get_local_id(0) == 0) {
+        if (accumulate) total += CAT(LOAD_, RESULT)(OPEN(out), 0);
+        CAT(STORE_, RESULT)(OPEN(out), 0, total);
+    }
 }
 #endif

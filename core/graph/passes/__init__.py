@@ -50,9 +50,9 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "separable": join_separable,
     "gradients": join_gradients,
 }
-# the memory plan asks for these: conversions, updates and sums of several arrays at once, segments in parts of the batch,
-# copies as views, values that are computed again where memory is short, another order, and launches that run once to
-# prepare constants
+# the memory plan asks for these: conversions, updates and sums of several arrays at once, segments in parts of the
+# batch, copies as views, values that are computed again where memory is short, another order, and launches that run
+# once to prepare constants
 PLANNED = ("casts", "updates", "totals", "parts", "views", "recompute", "order", "prepare")
 BEFORE_GRADIENTS = ("scales",)  # `core.nn.Build` runs it before gradients are derived
 NAMES = (*BEFORE_GRADIENTS, *PASSES, *FITTING, *PLANNED)

@@ -11,7 +11,7 @@ from clgraft.core.operators.totals.problem import MOST_ARRAYS, sums_vector
 
 
 def join_totals(graph: Some) -> Some:
-    """Return the graph in which sums of alike sums are one problem; what is computed stays the same but for roundings."""
+    """Return the graph in which sums of alike sums are one problem; what is computed stays but for roundings."""
     writers = graph.writers
     removed: set[int] = set()
     joined: dict[int, Node] = {}
@@ -21,7 +21,9 @@ def join_totals(graph: Some) -> Some:
         if not isinstance(problem, PointwiseProblem) or set(problem.inputs) != {(1,)}:
             continue
         count = len(problem.inputs)
-        if not 1 < count <= MOST_ARRAYS or not problem.computes(PointwiseProblem.sum_of((1,), count, problem.dtype).expression):
+        if not 1 < count <= MOST_ARRAYS or not problem.computes(
+            PointwiseProblem.sum_of((1,), count, problem.dtype).expression
+        ):
             continue
         places = [writers.get(name, -1) for name in node.reads]
         if len(set(places)) < count or -1 in places or not outputs.isdisjoint(node.reads):
@@ -39,9 +41,7 @@ def join_totals(graph: Some) -> Some:
         read = [one.reads[0] for one in members]
         base = max(steps, key=lambda step: step.dtype in small)
         wide = tuple(a for a, step in enumerate(steps) if step.dtype not in small) if small else ()
-        total = TotalsProblem(
-            replace(base, inputs=steps[0].inputs), tuple(step.inputs[0][0] for step in steps), wide
-        )
+        total = TotalsProblem(replace(base, inputs=steps[0].inputs), tuple(step.inputs[0][0] for step in steps), wide)
         joined[number] = Node(total, (*read, *node.writes), members[0].scalars)
         removed.update(places)
     if not joined:

@@ -11,7 +11,7 @@ import numpy as np
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.problem import SMALL, Argument, Problem
+from clgraft.core.problem import SMALL, Argument, Gradient, Problem
 
 MOST_ARRAYS = 16  # of a problem
 HEAD = re.compile(r"sizes\[([\d,]+)\](?: wide\[([\d,]*)\])? ?(.*)", re.DOTALL)
@@ -55,15 +55,20 @@ class TotalsProblem(Problem):
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        step = replace(self.step, dtype=self.dtype or self.step.dtype)
-        sizes, wide = tuple(int(size) for size in self.sizes), tuple(sorted({int(a) for a in self.wide}))
+        dtype = self.dtype or self.step.dtype
+        single = self.step.float32_arguments if dtype in SMALL else ()
+        step = replace(self.step, dtype=dtype, float32_arguments=single)
+        sizes, wide = (
+            tuple(int(size) for size in self.sizes),
+            tuple(sorted({int(a) for a in self.wide})) if dtype in SMALL else (),
+        )
         for name, value in (("step", step), ("dtype", step.dtype), ("sizes", sizes), ("wide", wide)):
             object.__setattr__(self, name, value)
         self._expect(sums_vector(step), "step", step, "a sum of x0, a vector, to one element")
         self._expect(sizes[:1] == step.inputs[0], "sizes", sizes, f"{step.inputs[0]} first")
         self._expect(0 < len(sizes) <= MOST_ARRAYS, "sizes", sizes, f"1 to {MOST_ARRAYS} numbers")
-        good = not wide or (step.dtype in SMALL and 0 <= wide[0] and wide[-1] < len(sizes))
-        self._expect(good, "wide", wide, f"arrays below {len(sizes)}, of a step in 16 bits")
+        good = not wide or (wide[0] >= 0 and wide[-1] < len(sizes))
+        self._expect(good, "wide", wide, f"arrays below {len(sizes)}")
 
     def type_of(self, name: str) -> str:
         """Return the dtype of an argument."""
@@ -89,9 +94,16 @@ class TotalsProblem(Problem):
     def alone(self, a: int) -> PointwiseProblem:
         """Return the sum over one array."""
         more = ("x0",) if a in self.wide else ()
-        return replace(
-            self.step, inputs=((self.sizes[a],),), float32_arguments=(*more, *self.step.float32_arguments)
-        )
+        return replace(self.step, inputs=((self.sizes[a],),), float32_arguments=(*more, *self.step.float32_arguments))
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        found = []
+        for a in range(len(self.sizes)):
+            names = {"x0": f"x0_{a}", "dx0": f"dx0_{a}"}
+            for one in self.alone(a).gradients():
+                arguments = {name: names.get(value, value) for name, value in one.arguments.items()}
+                found.append(replace(one, arguments=arguments))
+        return tuple(found)
 
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         found = [self.alone(a).sample(rng) for a in range(len(self.sizes))]
