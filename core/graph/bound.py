@@ -36,7 +36,7 @@ class BoundGraph:
         Parameters
         ----------
         arrays : mapping of str to array
-            The inputs and states that are not bound.
+            The inputs and states that are not bound, and perhaps more.
         scalars : mapping of str to float
             All of the graph's scalars.
 
@@ -47,8 +47,9 @@ class BoundGraph:
         ExecutionError
             If the device fails.
         """
-        if arrays.keys() != self._others:
-            raise ArgumentError(f"[graph] got arrays {sorted(arrays)}, expected {sorted(self._others)}")
+        missing = self._others - arrays.keys()
+        if missing:
+            raise ArgumentError(f"[graph] got no array for {sorted(missing)}, expected all that are not bound")
         if scalars.keys() != set(self._plan.scalars):
             raise ArgumentError(f"[graph] got scalars {sorted(scalars)}, expected {list(self._plan.scalars)}")
         made = {name: np.empty(shape, dtype) for name, _, shape, dtype in self._outputs}

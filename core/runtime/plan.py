@@ -243,7 +243,7 @@ class Plan:
         Parameters
         ----------
         arrays : mapping of str to array
-            Arguments by name; a run needs all of them.
+            Arguments by name, and perhaps more; a run needs all of them.
         over : Any, optional
             What an earlier call returned for others, which it leaves as it is.
         """
@@ -251,8 +251,9 @@ class Plan:
         if over is not None:
             self._ffi.memmove(bound, over, self._ffi.sizeof(bound))
         for name, array in arrays.items():
-            place = self._place_of[name]
-            self._write(bound[place], self._bind(self.problem.kind, self.arguments[place], array))
+            place = self._place_of.get(name)
+            if place is not None:
+                self._write(bound[place], self._bind(self.problem.kind, self.arguments[place], array))
         return bound
 
     def _bound(self, arrays: Mapping[str, Any]) -> Any:
