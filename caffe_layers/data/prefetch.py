@@ -58,12 +58,16 @@ class Feed:
         self._ready: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
+        self._seen: Batch | None = None  # it is there, and `next` returns it
 
     def next(self) -> Batch:
         """Return the next batch."""
         if self._first is not None:
             first, self._first = self._first, None
             return first
+        if self._seen is not None:
+            seen, self._seen = self._seen, None
+            return seen
         if self._alone:
             return _taken(self._sources)
         if self._thread is None:
@@ -75,6 +79,15 @@ class Feed:
         if isinstance(found, BaseException):
             raise found
         return found
+
+    def peek(self) -> Batch | None:
+        """Return the batch that `next` is going to return, if the thread has read it; else None."""
+        if self._seen is None and self._first is None and not self._alone and self._thread is not None:
+            with self._ready.mutex:
+                found = self._ready.queue[0] if self._ready.queue else None
+            if isinstance(found, dict):
+                self._seen = self._ready.get()  # type: ignore[assignment]
+        return self._seen
 
     def close(self) -> None:
         """End the thread."""

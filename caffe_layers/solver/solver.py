@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.caffe_layers.data.prefetch import Feed
+from clgraft.caffe_layers.data.sources import Batch
 from clgraft.caffe_layers.nets import hdf5
 from clgraft.caffe_layers.nets.net import TEST, TRAIN, CaffeNet
 from clgraft.caffe_layers.nets.weights import LayerWeights, read_caffemodel
@@ -19,7 +21,7 @@ from clgraft.caffe_layers.solver.debug import INFO, DebugInfo
 from clgraft.caffe_layers.solver.files import TYPES, read_solver
 from clgraft.caffe_layers.solver.snapshots import SolverState, expect_histories, read_state, write_state
 from clgraft.core.errors import ClgraftError
-from clgraft.core.model import Group, ModelError, NetSession, Store, Trainer
+from clgraft.core.model import Group, ModelError, NetSession, Sent, Store, Trainer
 from clgraft.core.nn.optimizers import Optimizer
 from clgraft.core.session.contexts import context
 
@@ -128,6 +130,7 @@ class Solver:
         self._losses: deque[float] = deque(maxlen=max(1, solver.average_loss))
         self._requested: str | None = None
         self.stopped = False
+        self._ahead: tuple[Batch | None, Sent | None] = None, None  # what was sent last
         if state is not None:
             self._restore(state, os.fspath(snapshot or ""))
 
@@ -181,7 +184,8 @@ class Solver:
             batch = self.feed.next()
             if display and solver.debug_info and not self._rank:
                 self._log_debug(self._debug.lines(batch, self.trainer.keys, self.trainer.sums))
-            loss += self.trainer.step(batch, lr=lr, update=part == solver.iter_size - 1)
+            sent = self._sent(batch)
+            loss += self.trainer.step(sent, lr=lr, update=part == solver.iter_size - 1)
             self._save(self.net, {**batch, **self.trainer.outputs})
         smoothed = self._smoothed(loss / solver.iter_size)
         if self.shown is not None:
@@ -191,6 +195,16 @@ class Solver:
             self._log_outputs("solver.cpp:244", "Train", self.net, self.trainer.outputs)
             self._log("sgd_solver.cpp:106", f"Iteration {self.iteration}, lr = {_shown(lr)}")
         self.iteration += 1
+
+    def _sent(self, batch: Batch) -> Batch | Sent:
+        """Return a batch as a step takes it, and begin to send the next one if it is there."""
+        before, sent = self._ahead
+        following = self.feed.peek()
+        self._ahead = following, None
+        if following is not None:
+            with contextlib.suppress(ClgraftError):  # which the step raises
+                self._ahead = following, self.trainer.send(following)
+        return sent if sent is not None and before is batch else batch
 
     def _asked(self) -> str | None:
         """Return what was asked for: in a group, of the first process."""

@@ -114,8 +114,8 @@ clg_status clg_plan_describe(clg_plan plan, char *text, size_t bytes);
 clg_status clg_plan_counts(clg_plan plan, uint32_t *buffers, uint32_t *scalars);
 clg_status clg_plan_argument(clg_plan plan, uint32_t index, clg_argument *argument);
 
-/* Runs the plan. Returns when every host buffer holds its result. If all buffers are on the device, the work may still
- * be queued. */
+/* Runs the plan. Returns when every host buffer holds its result, or may be overwritten if it was read. If no result is
+ * in host memory, the work may still be queued. */
 clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
                         uint32_t scalar_count);
 

@@ -26,7 +26,6 @@ typedef struct started {
     clg_job job;
     void *handle; /* the event's, acquired */
     struct clg_event_s *event;
-    bool host;
     uint64_t turn;
     struct started *next;
 } started;
@@ -61,11 +60,11 @@ static void finish_event(struct clg_event_s *e, clg_status status, cl_object mar
 }
 
 /* Runs a job in a turn of the caller's; `marker` is set where the device may not be done with it. */
-static clg_status perform(const clg_job *job, bool host, cl_object *marker) {
+static clg_status perform(const clg_job *job, cl_object *marker) {
     struct clg_context_s *c = job->plan->context;
     *marker = NULL;
     clg_status status = clg_job_run(job);
-    if (status || host) return status;
+    if (status || clg_job_waits(job)) return status;
     pthread_mutex_lock(&c->mutex);
     int32_t code = cl_marker(c->queue, marker);
     if (code) {
@@ -92,7 +91,7 @@ static void *work(void *runner) {
         clg_turns *turns = &s->job.plan->context->turns;
         clg_turn_await(turns, s->turn);
         cl_object marker = NULL;
-        clg_status status = perform(&s->job, s->host, &marker);
+        clg_status status = perform(&s->job, &marker);
         finish_event(s->event, status, marker);
         clg_turn_end(turns);
         clg_handle_return(s->handle);
@@ -202,14 +201,13 @@ clg_status clg_runner_start(const clg_job *job, bool host, clg_event *event) {
     clg_turns *turns = &job->plan->context->turns;
     if (!status && !host && clg_turn_begin_if_free(turns)) {
         cl_object marker = NULL;
-        status = perform(job, false, &marker);
+        status = perform(job, &marker);
         if (!status) finish_event(e, CLG_OK, marker);
         clg_turn_end(turns);
     } else if (!status) {
         started *s = keep(job);
         struct clg_runner *r = s ? runner(job->plan->context) : NULL;
         if (r) {
-            s->host = host;
             s->event = clg_handle_acquire(handle, CLG_KIND_EVENT);
             s->handle = handle;
             *event = handle;

@@ -263,7 +263,7 @@ static clg_status map_results(struct clg_plan_s *p) {
     return CLG_OK;
 }
 
-static clg_status run_locked(const clg_job *job, bool host) {
+static clg_status run_locked(const clg_job *job, bool host, bool waits) {
     struct clg_plan_s *p = job->plan;
     struct clg_context_s *c = p->context;
     memset(p->resolved, 0, p->argument_count * sizeof *p->resolved);
@@ -272,10 +272,11 @@ static clg_status run_locked(const clg_job *job, bool host) {
     const bool staged = host && c->host_access == CLG_STAGED && !status;
     if (staged) status = clg_transfers_begin(p, job->buffers);
     if (!status) status = launch_all(p, job->buffers, job->scalars);
-    if (staged) status = clg_transfers_end(p, status);
+    if (staged) status = clg_transfers_end(p, status, waits);
     if (!status) status = map_results(p);
-    if (host || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */
+    if (waits || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */
         /* also after an error: nothing may still use the caller's memory when this returns */
+        c->counters.waits++;
         int32_t code = clg_wait_queue(c);
         if (code && !status) status = clg_cl_fail("clFinish", code);
         c->queued = false;
@@ -297,13 +298,23 @@ bool clg_job_uses_host(const clg_job *job) {
     return false;
 }
 
+/* On a device with memory of its own what a run reads of the host's is in pinned memory by its end. */
+bool clg_job_waits(const clg_job *job) {
+    const struct clg_plan_s *p = job->plan;
+    if (p->context->host_access != CLG_STAGED) return clg_job_uses_host(job);
+    for (uint32_t i = 0; i < p->argument_count; i++)
+        if (job->buffers[i].kind == CLG_HOST && job->buffers[i].mode != CLG_SKIP && p->arguments[i].role != CLG_IN)
+            return true;
+    return false;
+}
+
 clg_status clg_job_run(const clg_job *job) {
     struct clg_context_s *c = job->plan->context;
     clg_affinity affinity;
     clg_affinity_keep(&affinity);
     pthread_mutex_lock(&c->mutex);
     double begin = clg_verbose_flags ? clg_verbose_begin(CLG_VERBOSE_RUN) : 0;
-    clg_status status = run_locked(job, clg_job_uses_host(job));
+    clg_status status = run_locked(job, clg_job_uses_host(job), clg_job_waits(job));
     if (begin != 0 && !status) clg_verbose_end(CLG_VERBOSE_RUN, job->plan->label, begin);
     if (!status) job->plan->runs++;
     pthread_mutex_unlock(&c->mutex);

@@ -77,6 +77,11 @@ typedef int32_t (*cl_write_fn)(cl_object, cl_object, uint32_t, size_t, size_t, c
 #define cl_write_after(q, m, at, bytes, host, event) \
     CL_CALL(q, 49, cl_write_fn)(q, m, 0, at, bytes, host, 0, NULL, event)
 
+typedef int32_t (*cl_copy_fn)(cl_object, cl_object, cl_object, size_t, size_t, size_t, uint32_t, const cl_object *,
+                              cl_object *);
+#define cl_copy_after(q, from, to, from_at, to_at, bytes, waits, list) \
+    CL_CALL(q, 50, cl_copy_fn)(q, from, to, from_at, to_at, bytes, waits, (waits) ? (list) : NULL, NULL)
+
 typedef void *(*cl_map_fn)(cl_object, cl_object, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *,
                            int32_t *);
 #define cl_map(q, m, flags, bytes, err) CL_CALL(q, 56, cl_map_fn)(q, m, 1, flags, 0, bytes, 0, NULL, NULL, err)

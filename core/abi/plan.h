@@ -15,6 +15,9 @@ typedef struct clg_resolved {
     bool foreign;             /* mem is the caller's, who may put another one at the same address */
     struct clg_array_s *copy; /* of a host array, kept on the device; or NULL */
     bool current;             /* the copy is up to date: nothing is sent */
+    bool lands;               /* the copy may be in use: it is sent to other memory first */
+    cl_object landing;        /* that memory */
+    uint64_t landed;          /* in bytes */
 } clg_resolved;
 
 /* What a kernel's argument was last set to. */

@@ -66,9 +66,10 @@ void clg_verbose_end(uint32_t what, const char *label, double begin);
 void clg_verbose_line(uint32_t what, const char *label, double begin, double took);
 /* Sets this thread's message, so that the planner's own errors reach clg_last_error(). */
 void clg_set_error(const char *message);
-/* Counters for tests: bytes copied between host and device, buffers made, buffers reused from the pool. */
+/* Counters for tests: bytes copied between host and device, buffers made, buffers reused from the pool, launches, and
+ * runs that waited for the device. */
 typedef struct clg_counters {
-    uint64_t bytes_to_device, bytes_to_host, buffers_created, buffers_reused, launches;
+    uint64_t bytes_to_device, bytes_to_host, buffers_created, buffers_reused, launches, waits;
 } clg_counters;
 clg_status clg_context_counters(clg_context context, clg_counters *counters);
 

@@ -3,7 +3,8 @@
  * replaced. The arrays of a direction form one stream: down in the order in which launches first use them, up in that
  * of their last use; a slot's worth of it is one transfer. Streams of more than a slot have queues of their own, so
  * that they move while kernels run: a launch waits for the slots that hold its inputs, and a slot travels up after the
- * last launch that uses it. */
+ * last launch that uses it. A run without results in host memory ends when its inputs are in slots; these, and the
+ * device memory that they go to, are free again once the device has passed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 #ifndef CLG_SLOT_BYTES
 #define CLG_SLOT_BYTES (2 << 20) /* tests take less; a multiple of ALIGNMENT */
 #endif
-enum { SLOT = CLG_SLOT_BYTES, SLOTS = 32, SMALL = SLOT / 32, ALIGNMENT = 256, COPYING = 8 };
+enum { SLOT = CLG_SLOT_BYTES, SLOTS = 32, SMALL = SLOT / 32, ALIGNMENT = 256, COPYING = 8, LATE = 16 };
 
 typedef struct slot {
     cl_object mem; /* pinned */
@@ -34,6 +35,7 @@ typedef struct stream {
     uint32_t copied; /* pieces whose copies are all started */
     uint64_t bytes;
     uint32_t slot_count;       /* of this run */
+    uint32_t begin;            /* the first of them; others may travel for runs that have returned */
     uint32_t filled;           /* slots that copies were started for (down) */
     uint32_t written;          /* slots that launches have completed (up) */
     uint32_t mark, mark_count; /* markers that slots wait for (up) */
@@ -41,10 +43,17 @@ typedef struct stream {
     cl_object on;              /* the queue of this run's transfers */
 } stream;
 
+/* Device memory of a run that has returned, and an event after which it is free. */
+typedef struct late {
+    cl_object mem, event;
+} late;
+
 struct clg_transfers {
     stream down, up;
     struct clg_copier *copier;
     cl_object wait; /* what the next launch waits for, or NULL */
+    late late[LATE];
+    uint32_t late_count; /* oldest first */
 };
 
 static void release_event(cl_object *event) {
@@ -66,6 +75,9 @@ void clg_transfers_free(struct clg_context_s *c) {
     struct clg_transfers *t = c->transfers;
     if (!t) return;
     if (c->fork_count == clg_fork_count()) {
+        if (t->down.queue) cl_finish(t->down.queue);
+        cl_finish(c->queue);
+        for (uint32_t i = 0; i < t->late_count; i++) release_event(&t->late[i].event);
         free_stream(c, &t->down);
         free_stream(c, &t->up);
         cl_finish(c->queue);
@@ -74,6 +86,8 @@ void clg_transfers_free(struct clg_context_s *c) {
     free(t);
     c->transfers = NULL;
 }
+
+static slot *slot_of(stream *s, uint32_t number) { return &s->slots[(s->begin + number) % SLOTS]; }
 
 static bool is_small(const clg_argument *a) { return a->bytes <= SMALL; }
 
@@ -99,12 +113,52 @@ static uint32_t way(const struct clg_context_s *c, const clg_argument *a, const 
     return a->role == CLG_IN ? DOWN : a->role == CLG_INOUT || b->mode == CLG_ACCUMULATE ? BOTH : UP;
 }
 
+static bool is_done(cl_object event) {
+    int32_t state = CL_COMPLETE_ + 1;
+    return !cl_event_status(event, &state) && state <= CL_COMPLETE_;
+}
+
+/* Gives back the memory of earlier runs that the device has finished; with `most` below their number it waits. */
+static void take_back(struct clg_context_s *c, uint32_t most) {
+    struct clg_transfers *t = c->transfers;
+    uint32_t done = 0;
+    for (; done < t->late_count; done++) {
+        late *l = &t->late[done];
+        if (t->late_count - done > most)
+            clg_wait_event(c, NULL, l->event);
+        else if (!is_done(l->event))
+            break;
+        clg_pool_give(c, l->mem);
+        release_event(&l->event);
+    }
+    t->late_count -= done;
+    memmove(t->late, t->late + done, t->late_count * sizeof *t->late);
+}
+
+/* Gives back the memory of a run after what is queued by now. */
+static void give_late(struct clg_context_s *c, cl_object mem) {
+    struct clg_transfers *t = c->transfers;
+    take_back(c, LATE - 1);
+    late *l = &t->late[t->late_count];
+    *l = (late){mem, NULL};
+    if (cl_marker(c->queue, &l->event)) {
+        clg_wait_queue(c);
+        clg_pool_give(c, mem);
+    } else {
+        t->late_count++;
+    }
+}
+
 /* Takes device memory for a group of arguments that lie one after another. */
 static clg_status take_block(struct clg_plan_s *p, uint32_t block, uint64_t bytes) {
     int32_t code = 0;
     p->blocks[block] = NULL;
     if (!bytes) return CLG_OK;
     p->blocks[block] = clg_pool_take(p->context, bytes, &code);
+    if (!p->blocks[block] && p->context->transfers->late_count) {
+        take_back(p->context, 0);
+        p->blocks[block] = clg_pool_take(p->context, bytes, &code);
+    }
     if (p->blocks[block]) return CLG_OK;
     if (code && code != -4 && code != -6 && code != -61) return clg_cl_fail("clCreateBuffer", code);
     return clg_fail(CLG_OUT_OF_MEMORY, "[run] got no device memory for the arrays of a run (%llu bytes)",
@@ -119,6 +173,11 @@ static void add_pieces(struct clg_plan_s *p, const clg_buffer *buffers, bool sma
         clg_resolved *r = &p->resolved[i];
         uint32_t to = way(p->context, a, &buffers[i], r);
         if (to == NOWHERE || is_small(a) != small || to == (up ? DOWN : UP)) continue;
+        if (r->copy && p->context->queued) { /* kernels of an earlier run may still read it */
+            r->lands = true;
+            r->landed = sizes[to];
+            sizes[to] += aligned(a->bytes);
+        }
         if (!r->copy && !(up && to == BOTH)) { /* an array that goes both ways has its place by now */
             r->block = to;
             r->offset = sizes[to];
@@ -158,6 +217,7 @@ clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) 
     if (c->transfers && !c->transfers->copier) c->transfers->copier = clg_copier_new();
     struct clg_transfers *t = c->transfers;
     if (!t || !t->copier) return clg_fail(CLG_OUT_OF_MEMORY, "[run] no memory for transfers");
+    take_back(c, LATE);
     uint64_t sizes[4] = {0};
     begin_stream(&t->down, p->pieces);
     begin_stream(&t->up, p->pieces + p->argument_count);
@@ -168,28 +228,26 @@ clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) 
     clg_status status = CLG_OK;
     for (uint32_t block = DOWN; block <= BOTH && !status; block++) status = take_block(p, block, sizes[block]);
     if (status) return status;
-    bool pending = false;
     for (uint32_t i = 0; i < p->argument_count; i++) {
         clg_resolved *r = &p->resolved[i];
-        if (!r->block) {
-            pending |= r->copy && !r->current;
-            continue;
-        }
+        if (r->lands) r->landing = p->blocks[DOWN];
+        if (!r->block) continue;
         r->mem = p->blocks[r->block];
         r->item = clg_dtype_bytes(p->arguments[i].dtype);
         r->offset /= r->item;
     }
     choose_queue(c, &t->down);
     choose_queue(c, &t->up);
-    if (pending && c->queued && t->down.on != c->queue) { /* kernels of an earlier run may still read these copies */
-        int32_t code = clg_wait_queue(c);
-        if (code) return clg_cl_fail("clFinish", code);
-        c->queued = false;
-    }
     return CLG_OK;
 }
 
-static uint64_t device_place(const clg_piece *piece) { return piece->resolved->offset * piece->resolved->item; }
+static cl_object device_memory(const clg_piece *piece) {
+    return piece->resolved->lands ? piece->resolved->landing : piece->resolved->mem;
+}
+
+static uint64_t device_place(const clg_piece *piece) {
+    return piece->resolved->lands ? piece->resolved->landed : piece->resolved->offset * piece->resolved->item;
+}
 
 static clg_status prepare_slot(struct clg_context_s *c, stream *s, slot *k) {
     release_event(&k->event);
@@ -200,11 +258,6 @@ static clg_status prepare_slot(struct clg_context_s *c, stream *s, slot *k) {
     return k->memory ? CLG_OK : clg_cl_fail("pinned memory for transfers", code ? code : -6);
 }
 
-static bool is_done(cl_object event) {
-    int32_t state = CL_COMPLETE_ + 1;
-    return !cl_event_status(event, &state) && state <= CL_COMPLETE_;
-}
-
 static clg_status wait_for(struct clg_context_s *c, const stream *s, cl_object event) {
     int32_t code = clg_wait_event(c, s->on, event);
     return code ? clg_cl_fail("clWaitForEvents", code) : CLG_OK;
@@ -212,7 +265,7 @@ static clg_status wait_for(struct clg_context_s *c, const stream *s, cl_object e
 
 /* Copies the parts of a slot between its memory and the host's arrays, by threads. */
 static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool up) {
-    slot *k = &s->slots[number % SLOTS];
+    slot *k = slot_of(s, number);
     const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
     uint32_t i = s->copied;
     for (; i < s->piece_count && s->pieces[i].position < end; i++) {
@@ -229,7 +282,7 @@ static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool 
 /* Hands a slot to the driver, on the way up after an event or NULL: one command for each range of the device's
  * memory that it covers. */
 static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number, cl_object *after, bool up) {
-    slot *k = &s->slots[number % SLOTS];
+    slot *k = slot_of(s, number);
     const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
     uint32_t i = 0, high = s->piece_count;
     while (i < high) { /* the first piece that ends past the beginning */
@@ -244,7 +297,7 @@ static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number,
         const uint64_t shift = device_place(first) - first->position; /* the same in all of a range */
         for (i++; i < s->piece_count && s->pieces[i].position < end; i++) {
             const clg_piece *next = &s->pieces[i];
-            if (next->resolved->mem != first->resolved->mem || device_place(next) - next->position != shift) break;
+            if (device_memory(next) != device_memory(first) || device_place(next) - next->position != shift) break;
             last = next;
         }
         uint64_t from = first->position > begin ? first->position : begin;
@@ -252,9 +305,9 @@ static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number,
         bool final = i >= s->piece_count || s->pieces[i].position >= end;
         cl_object *event = final ? &k->event : NULL;
         char *pinned = k->memory + (from - begin);
-        int32_t code = up ? cl_read_after(s->on, first->resolved->mem, from + shift, to - from, pinned, after ? 1 : 0,
-                                          after, event)
-                          : cl_write_after(s->on, first->resolved->mem, from + shift, to - from, pinned, event);
+        cl_object mem = device_memory(first);
+        int32_t code = up ? cl_read_after(s->on, mem, from + shift, to - from, pinned, after ? 1 : 0, after, event)
+                          : cl_write_after(s->on, mem, from + shift, to - from, pinned, event);
         if (code) return clg_cl_fail(up ? "clEnqueueReadBuffer" : "clEnqueueWriteBuffer", code);
     }
     if (s->on != c->queue) cl_flush(s->on);
@@ -266,7 +319,7 @@ static clg_status fill(struct clg_context_s *c) {
     struct clg_transfers *t = c->transfers;
     stream *s = &t->down;
     for (; s->filled < s->slot_count && s->filled < s->sent + SLOTS - 1; s->filled++) {
-        slot *k = &s->slots[s->filled % SLOTS];
+        slot *k = slot_of(s, s->filled);
         if (k->event) { /* of the transfer that used it before */
             if (s->filled > s->sent && !is_done(k->event)) break;
             clg_status status = wait_for(c, s, k->event);
@@ -287,13 +340,24 @@ static clg_status send_down(struct clg_context_s *c, uint32_t count) {
     while (s->sent < count && !status) {
         status = fill(c);
         if (status) break;
-        slot *k = &s->slots[s->sent % SLOTS];
+        slot *k = slot_of(s, s->sent);
         clg_copy_wait(t->copier, &k->pending);
         status = send_slot(c, s, s->sent, NULL, false);
         if (!status && s->on != c->queue) t->wait = k->event;
         s->sent++;
     }
     return status ? status : fill(c);
+}
+
+/* Copies what has come to other memory to its place, in line with the kernels. */
+static clg_status move_on(struct clg_context_s *c, const clg_piece *piece) {
+    struct clg_transfers *t = c->transfers;
+    const clg_resolved *r = piece->resolved;
+    if (!r->lands) return CLG_OK;
+    int32_t code = cl_copy_after(c->queue, r->landing, r->mem, r->landed, 0, piece->bytes, t->wait ? 1 : 0, &t->wait);
+    if (code) return clg_cl_fail("clEnqueueCopyBuffer", code);
+    t->wait = NULL;
+    return CLG_OK;
 }
 
 clg_status clg_transfers_before(struct clg_plan_s *p, uint32_t launch, cl_object *wait) {
@@ -303,11 +367,13 @@ clg_status clg_transfers_before(struct clg_plan_s *p, uint32_t launch, cl_object
     if (!t) return CLG_OK;
     stream *s = &t->down;
     uint32_t needed = s->sent;
+    const uint32_t first = s->used;
     while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) {
         const clg_piece *piece = &s->pieces[s->used++];
         needed = (uint32_t)((piece->position + piece->bytes - 1) / SLOT) + 1;
     }
     clg_status status = needed > s->sent ? send_down(c, needed) : CLG_OK;
+    for (uint32_t i = first; i < s->used && !status; i++) status = move_on(c, &s->pieces[i]);
     *wait = t->wait;
     t->wait = NULL;
     return status;
@@ -320,7 +386,7 @@ static clg_status empty_slot(struct clg_context_s *c) {
     stream *s = &t->up;
     clg_status status = send_down(c, t->down.slot_count);
     for (uint32_t i = 0; i < SLOTS; i++) clg_copy_wait(t->copier, &t->down.slots[i].pending);
-    slot *k = &s->slots[s->got % SLOTS];
+    slot *k = slot_of(s, s->got);
     if (!status) status = wait_for(c, s, k->event);
     if (status) return status;
     copy_slot(t, s, s->got, true);
@@ -337,11 +403,11 @@ static clg_status send_up(struct clg_plan_s *p, uint32_t count, bool all) {
     clg_status status = CLG_OK;
     while (s->sent < count && !status) {
         if (s->sent >= s->got + SLOTS - COPYING) {
-            if (!all && !is_done(s->slots[s->got % SLOTS].event)) break;
+            if (!all && !is_done(slot_of(s, s->got)->event)) break;
             status = empty_slot(c);
             continue;
         }
-        slot *k = &s->slots[s->sent % SLOTS];
+        slot *k = slot_of(s, s->sent);
         clg_copy_wait(t->copier, &k->pending);
         status = prepare_slot(c, s, k);
         if (status) break;
@@ -377,11 +443,12 @@ clg_status clg_transfers_after(struct clg_plan_s *p, uint32_t launch, bool last)
     return last && !status ? send_up(p, s->slot_count, true) : status;
 }
 
-clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {
+clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status, bool waits) {
     struct clg_context_s *c = p->context;
     struct clg_transfers *t = c->transfers;
     if (!t) return status;
     if (!status) status = send_down(c, t->down.slot_count); /* what no launch uses */
+    for (uint32_t i = t->down.used; i < t->down.piece_count && !status; i++) status = move_on(c, &t->down.pieces[i]);
     if (!status && t->wait) status = wait_for(c, &t->down, t->wait);
     if (!status) status = clg_transfers_after(p, UINT32_MAX, true);
     if (!status) cl_flush(c->queue);
@@ -403,13 +470,15 @@ clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {
     for (uint32_t i = 0; i < SLOTS; i++) {
         clg_copy_wait(t->copier, &t->down.slots[i].pending);
         clg_copy_wait(t->copier, &t->up.slots[i].pending);
-        release_event(&t->down.slots[i].event);
+        if (waits || status) release_event(&t->down.slots[i].event); /* else the next run asks for it */
         release_event(&t->up.slots[i].event);
     }
     for (uint32_t block = DOWN; block <= BOTH; block++) {
-        if (p->blocks[block]) clg_pool_give(c, p->blocks[block]);
+        if (p->blocks[block] && (waits || status)) clg_pool_give(c, p->blocks[block]);
+        if (p->blocks[block] && !waits && !status) give_late(c, p->blocks[block]);
         p->blocks[block] = NULL;
     }
+    t->down.begin = waits || status ? 0 : (t->down.begin + t->down.slot_count) % SLOTS;
     for (uint32_t i = 0; i < t->up.mark_count; i++) release_event(&p->marks[i].event);
     begin_stream(&t->down, NULL);
     begin_stream(&t->up, NULL);

@@ -1,5 +1,6 @@
 """Graphs: problems that share named values, run as one call with their values on the device."""
 
+from clgraft.core.graph.bound import BoundGraph
 from clgraft.core.graph.calls import Call, arguments_of, graph_call, only_problem, single_call
 from clgraft.core.graph.compiled import CompiledGraph
 from clgraft.core.graph.copies import Copies
@@ -11,6 +12,7 @@ from clgraft.core.graph.requests import hand_over_text
 from clgraft.core.graph.structure import Node, Value
 
 __all__ = [
+    "BoundGraph",
     "Call",
     "CompiledGraph",
     "Copies",

@@ -10,10 +10,19 @@ import numpy as np
 
 from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph import kept_recipes
+from clgraft.core.graph.bound import BoundGraph
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
-from clgraft.core.graph.passes import Preferences, join_casts, join_updates, optimise, split_batch, switched_on
+from clgraft.core.graph.passes import (
+    Preferences,
+    join_casts,
+    join_totals,
+    join_updates,
+    optimise,
+    split_batch,
+    switched_on,
+)
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.recipe import Recipe, Signature
@@ -184,7 +193,7 @@ class CompiledGraph:
         Returns
         -------
         dict of str to array
-            The computed outputs. With device arrays alone the work may still be queued (see `Context.finish`).
+            The computed outputs. Without results in host memory the work may still be queued (see `Context.finish`).
 
         Raises
         ------
@@ -223,6 +232,21 @@ class CompiledGraph:
         else:
             plan.run_on(given, scalars)
         return {name: given[places[name]].array if name in added else given[places[name]] for name in wanted}
+
+    def bind(self, arrays: Mapping[str, Any]) -> BoundGraph:
+        """Return runs of all outputs with some arrays that stay the same ones, as a trainer's parameters do.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            Inputs and states, as `run` takes them.
+        """
+        if not arrays.keys() <= self._known - set(self.graph.outputs):
+            raise ArgumentError(f"[graph] got arrays {sorted(arrays)}, expected inputs and states")
+        variant, values = self._variant(frozenset(self.graph.outputs), frozenset()), self.graph.values
+        outputs = {name: self._copies.get(name, name) for name in self.graph.outputs}
+        made = [(name, place, values[name].shape, values[name].dtype) for name, place in outputs.items()]
+        return BoundGraph(variant.plan, {**arrays, **variant.constants}, made)
 
     def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         key = (wanted, added)
@@ -307,7 +331,7 @@ class CompiledGraph:
         passes = switched_on(self.passes)
         if {"parts", "views"} <= set(passes):
             graph = split_batch(graph, self._context.device, constants, self._fits, counts)
-        for name, join in {"casts": join_casts, "updates": join_updates}.items():
+        for name, join in {"casts": join_casts, "updates": join_updates, "totals": join_totals}.items():
             if name in passes and not self._context.device.is_cpu:
                 many, graph = len(graph.nodes), join(graph)
                 if len(graph.nodes) != many:

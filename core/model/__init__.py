@@ -5,6 +5,7 @@ from clgraft.core.model.groups import Group
 from clgraft.core.model.lowered import Chosen, LoweredNet, Net
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import PRECISIONS, carried, expect_precision
+from clgraft.core.model.sending import Sent
 from clgraft.core.model.session import NetSession, Session, kept
 from clgraft.core.model.source import Source, contents, view
 from clgraft.core.model.store import Store
@@ -21,6 +22,7 @@ __all__ = [
     "Net",
     "NetSession",
     "Port",
+    "Sent",
     "Session",
     "Source",
     "Store",

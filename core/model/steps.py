@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core.graph import CompiledGraph, Graph, GraphBuilder, Value
+from clgraft.core.graph import BoundGraph, CompiledGraph, Graph, GraphBuilder, Value
 from clgraft.core.model.errors import ModelError
 from clgraft.core.model.ports import Port
 from clgraft.core.model.store import Store
@@ -51,6 +51,8 @@ class Step:
         Parameters that have gradients.
     checks : tuple of (str, callable)
         As of `LoweredTraining`.
+    bound : BoundGraph or None
+        The graph with its states, which stay where they are.
     """
 
     compiled: CompiledGraph
@@ -64,6 +66,7 @@ class Step:
     scaled: bool = False
     changed: tuple[str, ...] = ()
     checks: tuple[Any, ...] = ()
+    bound: BoundGraph | None = None
 
 
 @dataclass(frozen=True)

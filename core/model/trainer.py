@@ -19,6 +19,7 @@ from clgraft.core.model.memory import Memory
 from clgraft.core.model.ports import Port, fits
 from clgraft.core.model.precision import carried
 from clgraft.core.model.scaling import LossScale
+from clgraft.core.model.sending import Sender, Sent
 from clgraft.core.model.steps import (
     ADD,
     APPLY,
@@ -139,11 +140,13 @@ class Trainer:
         for name in frozen:
             self.factors.pop(name, None)
         self.factors = {name: pair for name, pair in self.factors.items() if pair[0]}
-        self._memory, self._store = Memory(context), store
+        self._memory, self._store, self._sender = Memory(context), store, Sender(context)
         self._exchanged = np.empty(0, np.float32)  # gradients, for other processes
         self._adding = False  # whether there are sums of gradients
         self._histories: dict[tuple[str, str], Any] = {}
         self._programs: OrderedDict[Any, Step] = OrderedDict()
+        self._now: tuple[Any, int] = (None, 0)  # what steps depend on besides shapes, and its number
+        self._numbers: dict[Any, int] = {}
         self._last: Step  # what ran last
         self.outputs: dict[str, np.ndarray] = {}
         if self._group is not None:
@@ -154,13 +157,31 @@ class Trainer:
 
     # what a user calls
 
-    def step(self, arrays: Mapping[str, Any], *, lr: float | None = None, update: bool = True) -> float:
-        """Compute losses and gradients, and change the parameters.
+    def send(self, arrays: Mapping[str, Any]) -> Sent:
+        """Begin to send a batch to the device, and return what `step` and `loss` take in its place.
+
+        On a device with memory of its own the batch travels while the device computes: send the next batch, then step
+        with the one that was sent before.
 
         Parameters
         ----------
         arrays : mapping of str to numpy.ndarray
-            All inputs by name, labels among them.
+            As of `step`. They must not change before a step has taken the batch.
+
+        Raises
+        ------
+        ClgraftError
+            Naming the input that does not fit.
+        """
+        return self._sender.send(self._given(arrays))
+
+    def step(self, arrays: Mapping[str, Any] | Sent, *, lr: float | None = None, update: bool = True) -> float:
+        """Compute losses and gradients, and change the parameters.
+
+        Parameters
+        ----------
+        arrays : mapping of str to numpy.ndarray, or Sent
+            All inputs by name, labels among them; or what `send` has returned for them, once.
         lr : float, optional
             The learning rate from now on.
         update : bool
@@ -211,35 +232,42 @@ class Trainer:
         if found is not None and self._scale is not None:
             self._scale.state = found
 
-    def loss(self, arrays: Mapping[str, Any]) -> float:
+    def loss(self, arrays: Mapping[str, Any] | Sent) -> float:
         """Return the sum of the losses as a step computes it, and change no parameter but moving averages."""
         return self._run(arrays, LOOK)
 
-    def _run(self, arrays: Mapping[str, Any], mode: str) -> float:
-        given = self._given(arrays)
+    def _run(self, arrays: Mapping[str, Any] | Sent, mode: str) -> float:
+        sent = arrays if isinstance(arrays, Sent) else None
+        if sent is not None and sent.is_taken:
+            raise ModelError(f"[{self.kind}] got a batch that a step has taken, expected one that was sent since")
+        given = sent.arrays if sent is not None else self._given(arrays)  # type: ignore[arg-type]
         program = self._program({name: array.shape for name, array in given.items()}, mode)
         for name, check in program.checks:
             check(given[name])
-        values: dict[str, Any] = {inside: given[name] for name, inside in program.inputs.items()}
+        held = given if sent is None else self._sender.take(sent)
+        values: dict[str, Any] = {inside: held[name] for name, inside in program.inputs.items()}
         values.update({value.name: np.full(value.shape, self.loss_scale, value.dtype) for value in program.incoming})
         for number, name in enumerate(program.keys):
             values[name] = self._key(number)
         self._draws += 1
         self._last = program
         found = self._update(program, values, changes=mode in UPDATES)
+        if sent is not None:
+            self._sender.give_back(sent)
         self.outputs = {name: found[inside] for name, inside in program.shown.items() if inside in found}
         return sum(weight * float(np.sum(self.outputs[name])) for name, weight in program.losses.items())
 
     def _update(self, program: Step, values: dict[str, Any], changes: bool = True) -> dict[str, Any]:
         """Run a graph, and count its update if it has one and does not skip it."""
-        for name, (kind, parameter) in program.states.items():
-            values[name] = self._state(kind, parameter)
+        if program.bound is None:
+            states = {name: self._state(kind, parameter) for name, (kind, parameter) in program.states.items()}
+            program.bound = program.compiled.bind(states)
         scalars = self.optimizer.scalars(self.steps + 1, self.lr) if changes else {}
         if changes and self._scale is not None:
             scalars = self._scale.unscaled(scalars)
         if program.scaled:
             scalars[SCALE] = self.loss_scale
-        found = program.compiled.run(values, scalars)
+        found = program.bound.run(values, scalars)
         if not found:
             self._context.finish()
         if changes:
@@ -247,7 +275,7 @@ class Trainer:
             if self._scale is not None:
                 self._scale.follow(applied)
             self.steps += applied
-        return found  # type: ignore[no-any-return]
+        return found
 
     # several processes
 
@@ -355,7 +383,7 @@ class Trainer:
                 near = hint(str(name), known)
                 raise ModelError(f"[{self.kind}] got {what} of {name!r}, expected some of the parameters {near}")
 
-    def _given(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _given(self, arrays: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
         names = [port.name for port in self.inputs]
         if not isinstance(arrays, Mapping) or set(arrays) != set(names):
             got = sorted(map(str, arrays)) if isinstance(arrays, Mapping) else type(arrays).__name__
@@ -386,13 +414,17 @@ class Trainer:
 
     def _kept(self, key: Any, make: Callable[[], Step]) -> Step:
         """Return a step for the optimizer and the factors of now."""
-        whole = (key, self.optimizer.names, self.optimizer.kind, tuple(self.factors.items()))
-        if whole not in self._programs:
-            self._programs[whole] = make()
+        now = (self.optimizer.names, self.optimizer.kind, tuple(self.factors.items()))
+        if now != self._now[0]:  # compared with the last one first: a hash of all factors takes long
+            self._now = now, self._numbers.setdefault(now, len(self._numbers))
+        whole = key, self._now[1]
+        found = self._programs.get(whole)
+        if found is None:
+            found = self._programs[whole] = make()
             if len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(whole)
-        return self._programs[whole]
+        return found
 
     @property
     def _builder(self) -> StepBuilder:

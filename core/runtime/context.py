@@ -98,10 +98,10 @@ class DeviceContext:
         return arrays.empty(self, shape, dtype)
 
     def counters(self) -> dict[str, int]:
-        """Return what the runtime counted: bytes copied, buffers created and reused, launches."""
+        """Return what the runtime counted: bytes copied, buffers created and reused, launches, runs that waited."""
         values = self.ffi.new("clg_counters *")
         self._check(self.lib.clg_context_counters(self.handle, values))
-        names = ("bytes_to_device", "bytes_to_host", "buffers_created", "buffers_reused", "launches")
+        names = ("bytes_to_device", "bytes_to_host", "buffers_created", "buffers_reused", "launches", "waits")
         return {name: getattr(values, name) for name in names}
 
     def kernel(

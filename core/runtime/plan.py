@@ -111,6 +111,7 @@ class Plan:
         self._size = self._ffi.sizeof("clg_buffer")
         self._order = tuple(argument.name for argument in self.arguments)
         self._read = tuple(argument.role == "in" for argument in self.arguments)
+        self._place_of = {name: place for place, name in enumerate(self._order)}
         self._last: tuple[list[Any], Any] = ([None] * len(self.arguments), None)
         weakref.finalize(self, self._lib.clg_plan_destroy, handle)
 
@@ -236,9 +237,24 @@ class Plan:
             raise ArgumentError(f"[{self.problem.kind}] got scalars {sorted(given)}, expected {list(self.scalars)}")
         self.run_bound(self._bound(arrays), [given[name] for name in self.scalars], copies)
 
-    def bind_arrays(self, arrays: Mapping[str, Any]) -> Any:
-        """Return arrays (see `run`) in the form that `run_bound` takes any number of times; they must live as long."""
-        return self.bind([self._bind(self.problem.kind, a, arrays[a.name]) for a in self.arguments])
+    def bind_arrays(self, arrays: Mapping[str, Any], over: Any = None) -> Any:
+        """Return arrays (see `run`) in the form that `run_bound` takes any number of times; they must live as long.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            Arguments by name, and perhaps more; a run needs all of them.
+        over : Any, optional
+            What an earlier call returned for others, which it leaves as it is.
+        """
+        bound = self._ffi.new("clg_buffer[]", len(self.arguments))
+        if over is not None:
+            self._ffi.memmove(bound, over, self._ffi.sizeof(bound))
+        for name, array in arrays.items():
+            place = self._place_of.get(name)
+            if place is not None:
+                self._write(bound[place], self._bind(self.problem.kind, self.arguments[place], array))
+        return bound
 
     def _bound(self, arrays: Mapping[str, Any]) -> Any:
         """Return arrays in the C runtime's form; those of the last run are not looked at again.

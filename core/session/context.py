@@ -259,7 +259,7 @@ class Context(DeviceContext):
         return found
 
     def finish(self) -> None:
-        """Wait for all work of the context, which may still be queued after runs on device arrays alone."""
+        """Wait for all work of the context, which may still be queued after runs without results in host memory."""
         self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:

@@ -23,7 +23,7 @@ TOKEN_BYTES = 4
 
 
 class Copy:
-    """Memory of the device that holds an input as the last forward sent it (``clg_array``)."""
+    """Memory of the device that holds a value from forward to backward (``clg_array``)."""
 
     def __init__(self, context: core.Context, nbytes: int) -> None:
         self._lifetime = context.lifetime

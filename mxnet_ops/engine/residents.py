@@ -12,7 +12,7 @@ import ctypes
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import mxnet as mx
@@ -30,6 +30,8 @@ HOST, BOTH, DEVICE = "host", "both", "device"  # where the true elements are
 _handle: Any = NDArrayBase.handle  # type: ignore[attr-defined]  # of the slot
 _known: dict[int, Resident] = {}  # by the identity of the array
 _numbers = itertools.count(1)
+_changes = itertools.count(1)
+_state = [0]  # changes with what is known: what was found out about arrays holds as long as it stays
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()
 
 
@@ -75,13 +77,13 @@ class Home:
             self._tokens[dtype] = made, made.grad
         return self._tokens[dtype][0]
 
-    def start(self, residents: Iterable[Resident], recorded: bool) -> None:
+    def start(self, residents: Collection[Resident], recorded: bool) -> None:
         """Send what a forward of regions is going to read; with `recorded`, its backward reads it too."""
         self.send(residents)
         if recorded:
             if self._ended:
                 self._recorded, self._ended = {}, False
-            self._recorded.update((id(resident), resident) for resident in residents)
+            self._recorded.update(zip(map(id, residents), residents))
         self._queued = True
 
     def send(self, residents: Iterable[Resident]) -> None:
@@ -182,6 +184,7 @@ class Resident:
         self._identity = id(array)
         array.__class__ = ResidentArray
         _known[self._identity] = self
+        _state[0] = next(_changes)
 
     def follow(self) -> None:
         """Take over how the gradient of a parameter is asked for, and the array that it is in."""
@@ -190,7 +193,7 @@ class Resident:
             return
         self.request = parameter.grad_req
         array = parameter._grad[0] if parameter._grad else None
-        if array is None or resident_of(array) is self.gradient is not None:
+        if array is None or _known.get(id(array)) is self.gradient is not None:
             return
         device = None if self.gradient is None else self.gradient.device
         self.gradient = Resident(array, self.home, device=device)
@@ -233,7 +236,7 @@ class Resident:
         for one in (self, self.gradient):
             if one is not None:
                 one.bring()
-                _known.pop(one._identity, None)
+                _forget(one._identity)
 
     def bring(self) -> None:
         """Have the true elements on the host."""
@@ -245,6 +248,11 @@ class Resident:
             address = elements.ctypes.data_as(ctypes.c_void_p)
             check_call(_LIB.MXNDArraySyncCopyFromCPU(self.array.handle, address, ctypes.c_size_t(elements.size)))
         self.place = HOST
+
+
+def _forget(identity: int) -> None:
+    if _known.pop(identity, None) is not None:
+        _state[0] = next(_changes)
 
 
 def _nobody() -> None:
@@ -320,13 +328,18 @@ class ResidentArray(NDArray, metaclass=_AsNDArray):  # type: ignore[misc]
         check_call(_LIB.MXNDArraySetGradState(_handle.__get__(self), ctypes.c_int(state)))
 
     def __del__(self) -> None:
-        _known.pop(id(self), None)
+        _forget(id(self))
         check_call(_LIB.MXNDArrayFree(_handle.__get__(self)))
 
 
 def resident_of(array: Any) -> Resident | None:
     """Return what is on the device of an array; None if it is MXNet's alone."""
     return _known.get(id(array)) if type(array) is ResidentArray else None
+
+
+def state_of_all() -> int:
+    """Return a number that changes whenever an array gets elements on the device or loses them."""
+    return _state[0]
 
 
 def there_are_residents() -> bool:

@@ -115,7 +115,10 @@ class RegionProgram:
             return self._free.pop()
         except IndexError:
             values = self.lowering.forward(True).graph.values
-            arrays = {n: self.context.empty(values[n].shape, values[n].dtype) for n in self.lowering.kept}
+            if self.staged:  # arrays of the runtime: kernels stay bound to them from run to run
+                arrays: dict[str, Any] = {n: Copy(self.context, values[n].nbytes) for n in self.lowering.kept}
+            else:
+                arrays = {n: self.context.empty(values[n].shape, values[n].dtype) for n in self.lowering.kept}
             return {**arrays, **{name: Copy(self.context, nbytes) for name, nbytes in self._copied.items()}}
 
     def give_back(self, arrays: dict[str, Any]) -> None:

@@ -130,12 +130,17 @@ class Update:
         The plan's arguments.
     owners : Any
         What they belong to.
+    read : tuple of Resident
+        All of it: gradients, and what changes.
+    changing : tuple of Resident
     """
 
     groups: tuple[int, ...]
     plan: Any
     bound: Any
     owners: Any
+    read: tuple[Resident, ...]
+    changing: tuple[Resident, ...]
 
     def run(self, optimizer: Optimizer, rescale: float, numbers: Sequence[Numbers]) -> None:
         """Update the parameters.
@@ -215,7 +220,9 @@ def compile_update(
     compiled = context.compile(builder.graph(*rounded))
     plan, constants = compiled.prepared(rounded)
     bound = plan.bind_arrays({**arrays, **constants})
-    return Update(tuple(groups), plan, bound, (compiled, tuple(items), arrays, constants))
+    changing = tuple(one for item in items for one in item.changing)
+    read = (*changing, *(item.weight.gradient for item in items if item.weight.gradient is not None))
+    return Update(tuple(groups), plan, bound, (compiled, tuple(items), arrays, constants), read, changing)
 
 
 def compile_overflow(context: Any, gradients: Sequence[Resident]) -> Callable[[], float]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mxnet as mx
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.changes import changed
-from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, Resident, resident_of
+from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, Resident, resident_of, state_of_all
 from clgraft.mxnet_ops.training.update import (
     RULES,
     Item,
@@ -49,10 +50,9 @@ class Prepared:
         self._optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(self.decays)}
         self.update: Update | None = None
 
-    def find(self, compiled: dict[Any, Update]) -> None:
-        """Take the compiled update, or compile it."""
+    def find(self, compiled: dict[Any, Update], arrays: tuple[int, ...]) -> None:
+        """Take the compiled update of arrays, given by their identities, or compile it."""
         groups = groups_of(self.numbers)
-        arrays = tuple(id(one) for item in self.items for one in (*item.changing, item.weight.gradient))
         kinds = tuple((one.kind, one.names, one.histories) for one in self._optimizers.values())
         key = (arrays, groups, self.decays, kinds)
         if key not in compiled:
@@ -65,14 +65,10 @@ class Prepared:
     def run(self) -> None:
         """Update the parameters, after their backward; the update is queued."""
         assert self.update is not None
-        home = self.items[0].weight.home
-        for item in self.items:
-            assert item.weight.gradient is not None
-            home.send((*item.changing, item.weight.gradient))
+        self.items[0].weight.home.send(self.update.read)
         self.update.run(self._optimizers[max(self.decays)], self._optimizer.rescale_grad, self.numbers)
-        for item in self.items:
-            for one in item.changing:
-                one.place = DEVICE
+        for one in self.update.changing:
+            one.place = DEVICE
         changed(item.weight.array for item in self.items)
 
     def cancel(self) -> None:
@@ -81,6 +77,26 @@ class Prepared:
         self._optimizer._index_update_count.clear()
         self._optimizer._index_update_count.update(counts)
         self._optimizer.num_update = updates
+
+
+class _Known(NamedTuple):
+    """The item of a parameter, and what it was made of."""
+
+    item: Item
+    gradient: Resident | None
+    state: Any
+    kind: type
+    residents: int
+
+    def holds(self, updater: Any, index: Any, resident: Resident) -> bool:
+        """Return whether it is still the item of a parameter that has an index."""
+        return (
+            self.residents == state_of_all()
+            and self.item.weight is resident
+            and self.gradient is resident.gradient
+            and updater.states.get(index, self) is self.state
+            and type(updater.optimizer) is self.kind
+        )
 
 
 class Updates:
@@ -95,6 +111,8 @@ class Updates:
     def __init__(self, name: str) -> None:
         self._name = name
         self._compiled: dict[Any, Update] = {}
+        self._known: dict[Any, _Known] = {}  # by the parameters' indices
+        self._arrays: tuple[list[Item], tuple[int, ...]] = ([], ())  # identities of the arrays of the last items
 
     def item(self, updater: Any, index: Any, resident: Resident) -> Item:
         """Return a parameter with what the optimizer keeps for it, as residents.
@@ -105,11 +123,11 @@ class Updates:
             If the optimizer is not served: it is another one than before.
         """
         optimizer, mixed = updater.optimizer, resident.dtype == HALF
+        known = self._known.get(index)
+        if known is not None and known.holds(updater, index, resident):
+            return known.item
         reason = unserved(optimizer) or unserved_type(optimizer, resident.dtype)
-        if reason:
-            raise ProblemError(
-                f"[{self._name}] got another optimizer than before ({reason}), expected one that is served"
-            )
+        self._refuse(reason)
         if index not in updater.states:
             if mixed:
                 resident.bring()  # a copy in float32 is made of it
@@ -121,12 +139,27 @@ class Updates:
             return resident_of(array) or Resident(array, resident.home, negative=negative)
 
         signs = RULES[type(optimizer)].negative
-        return Item(resident, tuple(map(of, states, signs)), None if master is None else of(master))
+        item = Item(resident, tuple(map(of, states, signs)), None if master is None else of(master))
+        state = updater.states[index]
+        self._known[index] = _Known(item, item.weight.gradient, state, type(optimizer), state_of_all())
+        return item
+
+    def _refuse(self, reason: str) -> None:
+        """Raise an error if there is a reason why an optimizer is not served."""
+        if reason:
+            raise ProblemError(
+                f"[{self._name}] got another optimizer than before ({reason}), expected one that is served"
+            )
 
     def prepare(self, optimizer: Any, moved: Sequence[tuple[Any, Item]]) -> Prepared:
         """Count an update of parameters, given with their indices, and compile what it needs."""
+        self._refuse(unserved(optimizer))
         made = Prepared(optimizer, moved)
-        made.find(self._compiled)
+        before, arrays = self._arrays
+        if len(before) != len(made.items) or not all(map(operator.is_, before, made.items)):
+            arrays = tuple(id(one) for item in made.items for one in (*item.changing, item.weight.gradient))
+            self._arrays = made.items, arrays
+        made.find(self._compiled, arrays)
         return made
 
 

@@ -430,3 +430,31 @@ def test_reading_takes_no_quadratic_time(make):
 
     seconds(2000)
     assert seconds(80_000) < 12 * max(seconds(10_000), 2e-4)
+
+
+def test_runs_with_arrays_that_stay(context, rng):
+    """Bound arrays are seen as they are in each run; others, outputs and scalars are those of the run."""
+    on = GraphBuilder()
+    on.scalar("rate")
+    x, w, kept = on.input("x", (3, 5)), on.input("w", (5,)), on.state("kept", (3, 5))
+    (y,) = on.add("pointwise x0[3,5] x1[5] scalars{rate} : y0 = rate * x0 * x1", x, w, scalars={"rate": "rate"})
+    on.add("update x0[3,5] x1[3,5] : y0 = x0 + x1", y, kept)
+    compiled = context.compile(on.graph(y, x))
+    weights, total = rng.standard_normal(5).astype(np.float32), np.zeros((3, 5), np.float32)
+    bound, expected = compiled.bind({w: weights, kept: total}), np.zeros((3, 5))
+    for rate in (1.0, 2.0):
+        given = rng.standard_normal((3, 5)).astype(np.float32)
+        found = bound.run({x: given}, {"rate": rate})
+        np.testing.assert_allclose(found[y], rate * given * weights, rtol=1e-6)
+        assert np.array_equal(found[x], given) and found[x] is not given
+        expected += rate * given.astype(np.float64) * weights
+        np.testing.assert_allclose(total, expected, rtol=1e-5, atol=1e-6)
+        weights += 1
+    with pytest.raises(core.ClgraftError, match="no array for"):
+        bound.run({}, {"rate": 1.0})
+    with pytest.raises(core.ClgraftError, match="scalars"):
+        bound.run({x: given}, {})
+    with pytest.raises(core.ClgraftError, match="shape"):
+        bound.run({x: given[:2]}, {"rate": 1.0})
+    with pytest.raises(core.ClgraftError, match="inputs and states"):
+        compiled.bind({y: given})

@@ -244,3 +244,49 @@ def test_arrays_of_the_device_are_bound_where_they_lie(context):
     arrays[1].base_data = arrays[2].base_data
     plan.run(x0=arrays[1], y0=arrays[0])
     np.testing.assert_array_equal(arrays[0].get(), 4.0)
+
+
+@pytest.mark.parametrize("size", [1000, 3 * SLOT // 4 + 5, 2 * SLOT + 7], ids=["in line", "a slot", "a stream"])
+def test_runs_without_results_on_the_host_return_early(staged, rng, size):
+    """Inputs may change as soon as a run returns; more runs than there is pinned memory, and no wait but the last."""
+    import pyopencl.array as device_array
+
+    on = GraphBuilder()
+    x, total = on.input("x", (size,)), on.state("total", (size,))
+    on.add(f"update x0[{size}] x1[{size}] : y0 = x0 - x1", x, total)
+    compiled = staged.compile(on.graph())
+    for versions in (None, {"x": 1}):
+        given, expected = np.empty(size, np.float32), np.zeros(size, np.float32)
+        held = device_array.zeros(staged.queue, size, np.float32)
+        before = staged.counters()
+        for number in range(20):
+            given[:] = rng.integers(-9, 9, size)
+            own = None if versions is None else {"x": 100 + number // 2}  # every other one is the copy's
+            if versions is None or number % 2 == 0:
+                sent = given.copy()
+            expected = sent - expected
+            compiled.run({"x": given, "total": held}, versions=own)
+            given[:] = np.nan
+        after = staged.counters()
+        assert after["waits"] == before["waits"]
+        runs = 20 if versions is None else 10
+        assert after["bytes_to_device"] - before["bytes_to_device"] == 4 * size * runs
+        staged.finish()
+        found = held.get(staged.queue)
+        assert np.array_equal(found, expected)
+
+
+def test_an_early_return_holds_memory_only_until_the_device_has_passed(staged, rng):
+    """Buffers of runs that have returned are used again."""
+    import pyopencl.array as device_array
+
+    size = SLOT
+    on = GraphBuilder()
+    x, y = on.input("x", (size,)), on.state("y", (size,))
+    on.add(f"update x0[{size}] x1[{size}] : y0 = x0 + x1", x, y)
+    compiled, held = staged.compile(on.graph()), device_array.zeros(staged.queue, size, np.float32)
+    for _ in range(60):
+        compiled.run({"x": np.ones(size, np.float32), "y": held})
+    staged.finish()
+    assert staged.counters()["buffers_created"] <= 18
+    assert np.array_equal(held.get(staged.queue), np.full(size, 60, np.float32))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from clgraft import core
 from clgraft.core.graph import parse_graph
-from clgraft.core.graph.passes import join_updates
+from clgraft.core.graph.passes import join_totals, join_updates
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -79,3 +80,63 @@ def test_large_arrays_stay_alone():
 def test_texts_are_read():
     text = "updates sizes[37,5] own{rate} x0[37] x1[37] scalars{rate} : y0 = x1 - rate * x0"
     assert str(core.parse(text)).rstrip(";") == text
+
+
+SUMS = """
+input a[37] b[9001] c[1] d[4] e[20000]
+scalar most
+sa = a {most=most} | pointwise x0[37] y0[1]=sum[0] scalars{most} : y0 = x0 > most ? 1 : 0
+sb = b {most=most} | pointwise x0[9001] y0[1]=sum[0] scalars{most} : y0 = x0 > most ? 1 : 0
+sc = c {most=most} | pointwise x0[1] y0[1]=sum[0] scalars{most} : y0 = x0 > most ? 1 : 0
+first = sa sb sc | pointwise x0[1] x1[1] x2[1] : y0 = x0 + x1 + x2
+sd = d {most=most} | pointwise x0[4] y0[1]=sum[0] scalars{most} : y0 = x0 > most ? 1 : 0
+se = e {most=most} | pointwise x0[20000] y0[1]=sum[0] scalars{most} : y0 = x0 > most ? 1 : 0
+second = sd se | pointwise x0[1] x1[1] : y0 = x0 + x1
+all = first second | pointwise x0[1] x1[1] : y0 = x0 + x1
+output all
+"""
+
+
+def test_sums_of_sums_are_one_problem(context, rng):
+    """Each sum of sums becomes a problem; counts are exact in any order."""
+    graph = parse_graph(SUMS)
+    joined = join_totals(graph)
+    totals = [node.problem for node in joined.nodes if node.problem.kind == "totals"]
+    assert [problem.sizes for problem in totals] == [(37, 9001, 1), (4, 20000)] and len(joined.nodes) == 3
+    arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items() if name in "abcde"}
+    expected = sum(int((array > 0.25).sum()) for array in arrays.values())
+    for one in (graph, joined):
+        assert context.compile(one, "-all").run(arrays, {"most": 0.25})["all"].tolist() == [expected]
+    arrays["e"][-1] = np.inf
+    both = [context.compile(one, "-all").run(arrays, {"most": 3e38})["all"].tolist() for one in (graph, joined)]
+    assert both == [[1], [1]]
+
+
+def test_sums_over_arrays_of_two_types(context, rng):
+    """Gradients of products are in 16 bits, others in float32; sums are float32."""
+    text = SUMS
+    for name, size in (("b", 9001), ("e", 20000)):
+        text = text.replace(f"{name}[{size}]", f"{name}:f16[{size}]", 1)
+        text = text.replace(f"pointwise x0[{size}] y0[1]=sum[0]", f"pointwise f16 x0[{size}] y0[1]=sum[0] f32{{y0}}")
+    graph = parse_graph(text)
+    joined = join_totals(graph)
+    assert [node.problem.wide for node in joined.nodes if node.problem.kind == "totals"] == [(0, 2), (0,)]
+    types = {"b": np.float16, "e": np.float16}
+    arrays = {name: sample(graph, rng)[name].astype(types.get(name, np.float32)) for name in "abcde"}
+    expected = sum(int((array > 0.25).sum()) for array in arrays.values())
+    for one in (graph, joined):
+        assert context.compile(one, "-all").run(arrays, {"most": 0.25})["all"].tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("output all", "output all sa"),  # somebody else needs a sum
+        ("x0[1] scalars{most} : y0 = x0 > most", "x0[1] scalars{most} : y0 = x0 < most"),  # another expression
+        ("sc = c {most=most}", "sc = c {most=2}"),  # another number
+    ],
+)
+def test_sums_that_are_not_alike_stay(old, new):
+    text = SUMS.replace(old, new) if old in SUMS else SUMS.replace("x0[1] y0[1]=sum[0]", "x0[1] y0[1]=max[0]")
+    joined = join_totals(parse_graph(text))
+    assert [node.problem.sizes for node in joined.nodes if node.problem.kind == "totals"] == [(4, 20000)]

@@ -183,6 +183,7 @@ def test_only_inputs_and_outputs_cross_the_bus(staged, rng):
     sent = after["bytes_to_device"] - before["bytes_to_device"]
     found = after["bytes_to_host"] - before["bytes_to_host"]
     assert sent <= (2 * x.size + 2 * y.size) * 4 and found <= 2 * y.size * 4, (sent, found)
+    assert after["waits"] - before["waits"] == 1  # for the outputs of the forward pass, which the loss reads
 
 
 def test_every_way_to_read_a_parameter(staged, rng, tmp_path):

@@ -26,6 +26,7 @@ from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.passes.scales import scaled_norms
 from clgraft.core.graph.passes.separable import join_separable
+from clgraft.core.graph.passes.totals import join_totals
 from clgraft.core.graph.passes.updates import join_updates
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
@@ -49,10 +50,10 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "separable": join_separable,
     "gradients": join_gradients,
 }
-# the memory plan asks for these: conversions and updates of several arrays at once, segments in parts of the batch,
-# copies as views, values that are computed again where memory is short, another order, and launches that run once to
-# prepare constants
-PLANNED = ("casts", "updates", "parts", "views", "recompute", "order", "prepare")
+# the memory plan asks for these: conversions, updates and sums of several arrays at once, segments in parts of the
+# batch, copies as views, values that are computed again where memory is short, another order, and launches that run
+# once to prepare constants
+PLANNED = ("casts", "updates", "totals", "parts", "views", "recompute", "order", "prepare")
 BEFORE_GRADIENTS = ("scales",)  # `core.nn.Build` runs it before gradients are derived
 NAMES = (*BEFORE_GRADIENTS, *PASSES, *FITTING, *PLANNED)
 # these run before the types are mixed, so that weights are folded in float32; that is no pass which can be switched off
@@ -74,6 +75,7 @@ __all__ = [
     "join_gradients",
     "join_norms",
     "join_separable",
+    "join_totals",
     "join_updates",
     "keep_argmax",
     "mix_passes",

@@ -183,15 +183,19 @@ class Twins:
         """Leave an array, which is the first one's."""
 
 
+def staged() -> Context:
+    """Return a context on the same device that is told it cannot reach host memory."""
+    usual = core.context()
+    device = dataclasses.replace(usual.device, host_access="staged")
+    queue = cl.CommandQueue(usual.cl_context, usual.cl_device)
+    return Context(usual.cl_context, usual.cl_device, queue, device=device)
+
+
 @pytest.mark.parametrize("group", [None, Twins()], ids=["alone", "twins"])
 def test_a_device_with_memory_of_its_own(group):
     """The same steps in arrays of pyopencl, as on a GPU."""
     near = session(symbol(LINES), PARAMETERS).trainer("adam", lr=0.01)
-    net = session(symbol(LINES), PARAMETERS)
-    usual = core.context()
-    device = dataclasses.replace(usual.device, host_access="staged")
-    queue = cl.CommandQueue(usual.cl_context, usual.cl_device)
-    context = Context(usual.cl_context, usual.cl_device, queue, device=device)
+    net, context = session(symbol(LINES), PARAMETERS), staged()
     store = Store(net._net, context)
     far = Trainer(net._net.for_training(), context, store, "adam", lr=0.01, group=group)
     batch = {"data": X, "softmax_label": LABELS}
@@ -201,6 +205,58 @@ def test_a_device_with_memory_of_its_own(group):
         np.testing.assert_allclose(far.parameters[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
     far.set_parameter("two_bias", np.ones(3))
     assert far.parameters["two_bias"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("where", ["near", "far"])
+def test_batches_that_are_sent_ahead(where):
+    """The same bits as of steps that send their batch themselves, and no bytes of images in a step."""
+
+    def made():
+        net = session(symbol(LINES), PARAMETERS)
+        context = staged() if where == "far" else core.context()
+        return Trainer(net._net.for_training(), context, Store(net._net, context), "adam", lr=0.01), context
+
+    (plain, _), (ahead, context) = made(), made()
+    batches = [{"data": random(8, 5, seed=20 + i), "softmax_label": np.roll(LABELS, i)} for i in range(6)]
+    expected = [plain.step(batch) for batch in batches]
+    sent, found = ahead.send(batches[0]), []
+    for following in [*batches[1:], batches[0]]:
+        own, sent = sent, ahead.send(following)
+        before = context.counters()
+        found.append(ahead.step(own))
+        after = context.counters()
+        assert after["bytes_to_device"] - before["bytes_to_device"] == (16 if where == "far" else 0)  # dropout's key
+        assert after["waits"] - before["waits"] == 1
+    assert found == expected
+    for name, array in plain.parameters.items():
+        assert np.array_equal(ahead.parameters[name], array), name
+    assert ahead.loss(sent) == plain.loss(batches[0])
+    with pytest.raises(ModelError, match="a batch that a step has taken"):
+        ahead.step(sent)
+    with pytest.raises(ModelError, match=r"shape \(8, 4\) for input 'data'|expected"):
+        ahead.step(ahead.send({"data": random(8, 4), "softmax_label": LABELS}))
+    several = [ahead.send(batch) for batch in batches]  # each in memory of its own
+    assert [ahead.step(one) for one in several] == [plain.step(batch) for batch in batches]
+
+
+def test_what_a_step_looks_at_once_follows_changes():
+    """Parameters, histories and factors that others change between steps count in the next one."""
+
+    def trained(fresh: bool) -> Trainer:
+        net = session(symbol(LINES), PARAMETERS)
+        trainer = net.trainer("sgd", lr=0.05, momentum=0.9)
+        for step in range(4):
+            trainer.step({"data": X, "softmax_label": LABELS})
+            if fresh:
+                trainer._programs.clear()
+            trainer.set_parameter("one_bias", np.full(6, 0.1 * step))
+            trainer.set_history("momentum", "two_bias", np.full(3, 0.2))
+            if step == 2:
+                del trainer.factors["one_weight"]
+        return trainer
+
+    one, other = trained(False).parameters, trained(True).parameters
+    assert all(np.array_equal(one[name], array) for name, array in other.items())
 
 
 CAFFE = SMALL.replace('name: "prob" type: "Softmax"', 'name: "prob" type: "Power"').encode()
