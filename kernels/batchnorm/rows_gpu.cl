@@ -26,9 +26,9 @@
 #define AHEAD 2
 #endif
 #ifndef COLUMNS
-#define COLUMNS 32  // a power of 2, as GROUP is
+#define COLUMNS 32
 #endif
-#define LINES (GROUP / COLUMNS)
+#define LINES (GROUP / COLUMNS)  // a few work-items may be left over: they are not launched
 #define SAMPLE 8
 #define JOINED 8                  // channels that a work-group joins
 #define JOINING (GROUP / JOINED)  // work-items that join a channel
@@ -55,14 +55,16 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
         firsts[e * GROUP + me] = first[e];
         seconds[e * GROUP + me] = second[e];
     }
-    for (int left = LINES / 2; left > 0; left /= 2) {
+    for (int left = LINES; left > 1;) {
+        const int added = left / 2, kept = left - added;  // a line in the middle of odd ones stays
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (me < left * COLUMNS) {
+        if (me < added * COLUMNS) {
             WIDTH {
-                firsts[e * GROUP + me] += firsts[e * GROUP + me + left * COLUMNS];
-                seconds[e * GROUP + me] += seconds[e * GROUP + me + left * COLUMNS];
+                firsts[e * GROUP + me] += firsts[e * GROUP + me + kept * COLUMNS];
+                seconds[e * GROUP + me] += seconds[e * GROUP + me + kept * COLUMNS];
             }
         }
+        left = kept;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     WIDTH {

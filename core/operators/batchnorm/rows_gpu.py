@@ -24,7 +24,8 @@ FILE = "batchnorm/rows_gpu.cl"
 DIRECTIONS = ("forward_training", "backward_training")
 GROUP = 256  # work-items of a work-group
 WIDE = 4  # channels of a work-item
-MOST_COLUMNS = 32  # work-items along the channels of a row
+COLUMNS = (16, 48)  # work-items along the channels of a row, at least and at most
+BUSY = 0.93  # share of a work-group's work-items that is enough
 JOINED = 8  # channels that a work-group of the second launch joins, as the kernels have it
 LEAST_ROWS = 8  # of a work-item
 # by the bytes of an element, forward and backward
@@ -53,6 +54,19 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     return builder.forward() if builder.kernels.forward else builder.backward()
 
 
+def columns_of(vectors: int) -> int:
+    """Return how many vectors of a row a work-group takes at a time: many that divide them and leave few items idle."""
+    best, most = 1, 0.0
+    for blocks in range(ceil_div(vectors, COLUMNS[1]), vectors // min(vectors, COLUMNS[0]) + 1):
+        columns = ceil_div(vectors, blocks)
+        busy = vectors * (GROUP // columns) / (blocks * GROUP)
+        if busy > most:
+            best, most = columns, busy
+        if busy >= BUSY and vectors % columns == 0:
+            return columns
+    return best
+
+
 class _Rows:
     """What the launches of a problem share."""
 
@@ -61,7 +75,7 @@ class _Rows:
         channels, size = problem.channels, np.dtype(self.kernels.real).itemsize
         nbytes, backward = np.dtype(problem.dtype).itemsize, int(not self.kernels.forward)
         wide = WIDE if channels % WIDE == 0 else 1
-        columns = min(MOST_COLUMNS, 1 << (channels // wide - 1).bit_length())
+        columns = columns_of(channels // wide)
         sizes = {"GROUP": GROUP, "WIDE": wide, "COLUMNS": columns, "AHEAD": AHEAD[nbytes][backward]}
         self.defines: dict[str, Any] = {**self.kernels.defines, **sizes}
         self.columns, self.blocks = columns, ceil_div(channels, columns * wide)
@@ -82,7 +96,7 @@ class _Rows:
         kernel = self.planner.kernel(FILE, name, {**self.defines, "MAKES": makes}, self.problem.dtype)
         if "_join" in name:
             return Launch(kernel, (ceil_div(self.problem.channels, JOINED) * GROUP,), (GROUP,), arguments, writes)
-        group = (self.columns, GROUP // self.columns)
+        group = (self.columns, GROUP // self.columns)  # of as many lines as there is room for
         return Launch(kernel, (self.blocks * group[0], self.parts * group[1]), group, arguments, writes)
 
     def forward(self) -> Launches:
