@@ -11,9 +11,13 @@
 //
 // The shift is the mean of SAMPLE rows, all over x: it is so near to the mean that its square loses no digits.
 //
-// MAKES        1 to 3: forward's launches; 4 to 6: backward's
+// Where the convolution that computed x has left sums of its tiles of rows (tiles.cl), the first launch is not needed,
+// and the second one joins these by Chan, Golub and LeVeque's formula: each tile has a shift of its own.
+//
+// MAKES        1 to 3: forward's launches; 4 to 6: backward's; 7: what joins the sums of tiles
 // AHEAD        rows that a work-item reads before it computes with them
 #include "batchnorm/rows.cl"
+#include "batchnorm/tiles.cl"
 #include "common/channels.cl"
 
 #ifndef MAKES
@@ -47,7 +51,7 @@
 #define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
 #define PLACE ((row + a * LINES) * channels + channel)
 
-#if MAKES != 2 && MAKES != 5
+#if MAKES == 1 || MAKES == 3 || MAKES == 4 || MAKES == 6
 // Add up numbers of the work-items that lie `apart` from each other, into the first of them.
 void sum_lines(real *first, real *second, local real *firsts, local real *seconds) {
     const int column = get_local_id(0), me = get_local_id(1) * COLUMNS + column;
@@ -74,15 +78,39 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 #else
-// The sums of all parts of a channel; every work-item of the channel gets them.
+#if MAKES != 7
+#define OPEN_PARTS
+#define ADD_PART(part)                \
+    first += PART(part, 1)[channel];  \
+    second += PART(part, 2)[channel];
+#else
+#define ROWS_OF(tile) TILE_ROWS(OPEN(partial), parts, channels)[tile]
+// The mean of some tiles, all over x, to which all others are moved.
+#define OPEN_PARTS                                                                                          \
+    real middle = 0;                                                                                        \
+    if (channel < channels) {                                                                               \
+        real sampled = 0;                                                                                   \
+        _Pragma("unroll") for (int i = 0; i < SAMPLE; i++) {                                                \
+            const int part = (long)i * parts / SAMPLE;                                                      \
+            middle += fma(ROWS_OF(part), PART(part, 0)[channel], PART(part, 1)[channel]);                   \
+            sampled += ROWS_OF(part);                                                                       \
+        }                                                                                                   \
+        middle = sampled > 0 ? middle / sampled : 0;                                                        \
+    }
+#define ADD_PART(part)                                                                                   \
+    const real count = ROWS_OF(part), apart = PART(part, 0)[channel] - middle, sum = PART(part, 1)[channel]; \
+    first += fma(count, apart, sum);                                                                     \
+    second += fma(apart, fma(count, apart, 2 * sum), PART(part, 2)[channel]);
+#endif
+// The sums of all parts of a channel; the first work-item of the channel gets them.
 #define JOIN_PARTS                                                                        \
     local real firsts[GROUP], seconds[GROUP];                                             \
     const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;     \
     real first = 0, second = 0;                                                           \
+    OPEN_PARTS                                                                            \
     if (channel < channels) {                                                             \
         _Pragma("unroll 4") for (int part = me / JOINED; part < parts; part += JOINING) { \
-            first += PART(part, 1)[channel];                                              \
-            second += PART(part, 2)[channel];                                             \
+            ADD_PART(part)                                                                \
         }                                                                                 \
     }                                                                                     \
     firsts[me] = first;                                                                   \
@@ -143,13 +171,16 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
         PART(part, 2)[channel + e] = squares[e];
     }
 }
-#elif MAKES == 2
+#elif MAKES == 2 || MAKES == 7
 kernel JOIN_GROUP void batchnorm_rows_gpu_join(
     TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
     TENSOR_OF(const parameter, beta), OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var),
     KEPT_OUTPUTS const int channels, const int parts, const long rows, const real eps) {
     JOIN_PARTS
-    const real middle = PART(0, 0)[channel], average = first / (real)rows;
+#if MAKES == 2
+    const real middle = PART(0, 0)[channel];
+#endif
+    const real average = first / (real)rows;
     const real square = second / (real)rows - average * average, variance = square < 0 ? 0 : square;
     PUT_NORM(middle, average, variance)
 }
