@@ -78,52 +78,70 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 #else
+// What a work-item reads of a part, and adds to its sums; then it moves the sums to where all work-items have them.
 #if MAKES != 7
-#define OPEN_PARTS
-#define ADD_PART(part)                \
-    first += PART(part, 1)[channel];  \
-    second += PART(part, 2)[channel];
+#define PART_FIELDS real sum, square;
+#define READ_PART(to, part)            \
+    to.sum = PART(part, 1)[channel];   \
+    to.square = PART(part, 2)[channel];
+#define ADD_PART(from)   \
+    first += from.sum;   \
+    second += from.square;
+#define MOVE_SUMS
 #else
-#define ROWS_OF(tile) TILE_ROWS(OPEN(partial), parts, channels)[tile]
-// The mean of some tiles, all over x, to which all others are moved.
-#define OPEN_PARTS                                                                                          \
-    real middle = 0;                                                                                        \
-    if (channel < channels) {                                                                               \
-        real sampled = 0;                                                                                   \
-        _Pragma("unroll") for (int i = 0; i < SAMPLE; i++) {                                                \
-            const int part = (long)i * parts / SAMPLE;                                                      \
-            middle += fma(ROWS_OF(part), PART(part, 0)[channel], PART(part, 1)[channel]);                   \
-            sampled += ROWS_OF(part);                                                                       \
-        }                                                                                                   \
-        middle = sampled > 0 ? middle / sampled : 0;                                                        \
-    }
-#define ADD_PART(part)                                                                                   \
-    const real count = ROWS_OF(part), apart = PART(part, 0)[channel] - middle, sum = PART(part, 1)[channel]; \
-    first += fma(count, apart, sum);                                                                     \
-    second += fma(apart, fma(count, apart, 2 * sum), PART(part, 2)[channel]);
+#define PART_FIELDS real sum, square, shift, count;
+#define READ_PART(to, part)             \
+    to.shift = PART(part, 0)[channel];  \
+    to.sum = PART(part, 1)[channel];    \
+    to.square = PART(part, 2)[channel]; \
+    to.count = TILE_ROWS(OPEN(partial), parts, channels)[part];
+#define ADD_MOVED(apart, count, sum, square) \
+    first += fma(count, apart, sum);         \
+    second += fma(apart, fma(count, apart, 2 * (sum)), square);
+#define ADD_PART(from)                                       \
+    if (all_rows == 0) middle = from.shift;                  \
+    ADD_MOVED(from.shift - middle, from.count, from.sum, from.square) \
+    all_rows += from.count;
+// A work-item's sums are around the shift of its first tile; those of the channel are around the mean of all that its
+// first work-item has, which come from all over x.
+#define MOVE_SUMS                                                           \
+    local real middles[JOINED];                                             \
+    if (me < JOINED) middles[me] = all_rows > 0 ? middle + first / all_rows : 0; \
+    barrier(CLK_LOCAL_MEM_FENCE);                                           \
+    const real own_first = first, own_second = second, apart = all_rows > 0 ? middle - middles[me % JOINED] : 0; \
+    first = second = 0;                                                     \
+    ADD_MOVED(apart, all_rows, own_first, own_second)                       \
+    middle = middles[me % JOINED];
 #endif
+typedef struct {
+    PART_FIELDS
+} Part;
+#define READ_AT_ONCE 8  // parts, which all are on their way together
+#define EACH_PART _Pragma("unroll") for (int a = 0; a < READ_AT_ONCE; a++) if (begin + a * JOINING < parts)
 // The sums of all parts of a channel; the first work-item of the channel gets them.
-#define JOIN_PARTS                                                                        \
-    local real firsts[GROUP], seconds[GROUP];                                             \
-    const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;     \
-    real first = 0, second = 0;                                                           \
-    OPEN_PARTS                                                                            \
-    if (channel < channels) {                                                             \
-        _Pragma("unroll 4") for (int part = me / JOINED; part < parts; part += JOINING) { \
-            ADD_PART(part)                                                                \
-        }                                                                                 \
-    }                                                                                     \
-    firsts[me] = first;                                                                   \
-    seconds[me] = second;                                                                 \
-    for (int left = JOINING / 2; left > 0; left /= 2) {                                   \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                     \
-        if (me < left * JOINED) {                                                         \
-            firsts[me] += firsts[me + left * JOINED];                                     \
-            seconds[me] += seconds[me + left * JOINED];                                   \
-        }                                                                                 \
-    }                                                                                     \
-    if (me >= JOINED || channel >= channels) return;                                      \
-    first = firsts[me];                                                                   \
+#define JOIN_PARTS                                                                                       \
+    local real firsts[GROUP], seconds[GROUP];                                                            \
+    const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;                    \
+    real first = 0, second = 0, middle = 0, all_rows = 0;                                                \
+    if (channel < channels) {                                                                            \
+        for (int begin = me / JOINED; begin < parts; begin += READ_AT_ONCE * JOINING) {                  \
+            Part of_parts[READ_AT_ONCE];                                                                 \
+            EACH_PART { READ_PART(of_parts[a], begin + a * JOINING) }                                    \
+            EACH_PART { ADD_PART(of_parts[a]) }                                                          \
+        }                                                                                                \
+    }                                                                                                    \
+    MOVE_SUMS                                                                                            \
+    firsts[me] = first;                                                                                  \
+    seconds[me] = second;                                                                                \
+    for (int left = JOINING / 2; left > 0; left /= 2) {                                                  \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
+        if (me < left * JOINED) {                                                                        \
+            firsts[me] += firsts[me + left * JOINED];                                                    \
+            seconds[me] += seconds[me + left * JOINED];                                                  \
+        }                                                                                                \
+    }                                                                                                    \
+    if (me >= JOINED || channel >= channels) return;                                                     \
+    first = firsts[me];                                                                                  \
     second = seconds[me];
 #endif
 
@@ -178,7 +196,7 @@ kernel JOIN_GROUP void batchnorm_rows_gpu_join(
     KEPT_OUTPUTS const int channels, const int parts, const long rows, const real eps) {
     JOIN_PARTS
 #if MAKES == 2
-    const real middle = PART(0, 0)[channel];
+    middle = PART(0, 0)[channel];
 #endif
     const real average = first / (real)rows;
     const real square = second / (real)rows - average * average, variance = square < 0 ? 0 : square;

@@ -58,6 +58,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
         return Choice(tile, ceil_div(product.steps, steps) if steps else 1, steps)
 
     monkeypatch.setattr(halves, "choose", choose)
+    monkeypatch.setattr(halves, "FULL", 0)
     monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: None)
     return wanted
 
@@ -197,6 +198,15 @@ def test_other_layers_leave_no_sums(text: str, forced: list) -> None:
     with pytest.raises(Declined):
         context.choose_with_sums(*(node.problem for node in graph.nodes))
     assert "after sums" not in str(context.compile(graph).report().algorithms)
+
+
+def test_tiles_that_are_not_full_leave_no_sums(forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(halves, "FULL", 0.7)
+    forced[:] = [SMALLEST["wgmma"], 1]
+    for outputs, leaves in ((64, True), (48, True), (40, False), (88, False), (104, True)):
+        graph = layer_and_norm(f"conv forward f16 n2 ic24 ih9 iw9 oc{outputs} kh1 kw1 layout=nhwc")
+        algorithms = on_units("wgmma").compile(graph).report().algorithms
+        assert ("after sums" in str(algorithms)) == leaves, outputs
 
 
 def test_the_pass_can_be_switched_off(forced: list) -> None:

@@ -38,6 +38,7 @@ WIDE = 4  # channels of a work-item
 COLUMNS = (16, 48)  # work-items along the channels of a row, at least and at most
 BUSY = 0.93  # share of a work-group's work-items that is enough
 MANY = 1024  # work-items of a work-group that joins the sums of many tiles
+READ_AT_ONCE = 8  # parts that a work-item of the second launch reads at once, as the kernels have it
 JOINED = 8  # channels that a work-group of the second launch joins, as the kernels have it
 LEAST_ROWS = 8  # of a work-item
 # by the bytes of an element, forward and backward
@@ -135,7 +136,7 @@ class _Rows:
 
     def after(self, tiles: int) -> Launches:
         """Return the launches of forward_training after a convolution that has left sums of so many tiles."""
-        wide = tiles > GROUP // JOINED and self.planner.device.max_work_group_size >= MANY
+        wide = tiles > READ_AT_ONCE * GROUP // JOINED and self.planner.device.max_work_group_size >= MANY
         arguments = self.joining(Statistics(), tiles)
         outputs = self.kernels.outputs
         join = self.launch("batchnorm_rows_gpu_join", 7, arguments, outputs, MANY if wide else GROUP)

@@ -63,6 +63,7 @@ MOST_STAGES = 4  # steps whose weights are in local memory, with windows
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
+FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
@@ -504,6 +505,7 @@ class _HalvesBuilder:
         if choice is None:
             return False
         tile, stages, busy = choice
+        self.expect_sums(product, tile)
         problem, result = self.problem, self.result
         has_bias = int(problem.direction == "forward" and problem.bias)
         defines = {
@@ -541,6 +543,11 @@ class _HalvesBuilder:
             )
         )
         return True
+
+    def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
+        """Decline sums of a tile's results where another launch has these, or where another pass over them is faster."""
+        if self.tiles_summed is not None and (split or product.columns < FULL * round_up(product.columns, tile.n)):
+            raise Declined("leaves sums of tiles that are nearly full, and that have the whole depth")
 
     def sums_defines(self) -> dict[str, int]:
         """Return the macro of a kernel that leaves sums of its tiles of rows."""
@@ -599,8 +606,7 @@ class _HalvesBuilder:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
         choice = self.choose(product, operation == "FILTER" and not grid.plain)
         split = choice.parts > 1 or kept < wide
-        if split and self.tiles_summed is not None:
-            raise Declined("leaves no sums where the depth is split")
+        self.expect_sums(product, choice.tile, split)
         if split and max(product.rows, product.groups) > MOST_ROWS:
             raise Declined(f"adds the sums of at most {MOST_ROWS} rows")
         dense = {
