@@ -550,8 +550,8 @@ class _HalvesBuilder:
             raise Declined("leaves sums of tiles that are nearly full, and that have the whole depth")
 
     def sums_defines(self) -> dict[str, int]:
-        """Return the macro of a kernel that leaves sums of its tiles of rows."""
-        return {} if self.tiles_summed is None else {"STATISTICS": 1}
+        """Return the macros of a kernel that leaves sums of its tiles of rows."""
+        return {} if self.tiles_summed is None else {"STATISTICS": 1, "BIASED": int(self.problem.bias)}
 
     def sums_arguments(self, tiles: int) -> tuple[Any, ...]:
         """Return the last argument of a kernel that leaves sums, and note how many tiles do."""

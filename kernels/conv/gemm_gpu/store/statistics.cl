@@ -8,6 +8,14 @@
 #ifdef STATISTICS
 #include "batchnorm/tiles.cl"
 
+#ifndef BIASED
+#define BIASED 1  // 0: there is no bias
+#endif
+#if BIASED
+#define WITH_BIAS(sum) (first_sum + (sum))
+#else
+#define WITH_BIAS(sum) (sum)
+#endif
 #define STATISTICS_PARAMETERS , TENSOR_OF(real, statistics)
 #if TILE_M * STAGED_PITCH < THREADS * 16 || THREADS % VECTORS_OF_ROW
 #error "a tile's sums of lines do not fit its local memory, or lines are no whole ones"
@@ -35,12 +43,12 @@ ALWAYS_INLINE float8 those_of8(global const stored *from, const int count) {
     if (count > 0) {                                                                                                \
         const float8 first_sum = has_bias ? those_of8(OPEN(bias) + channel, count) : (float8)(0);                   \
         if (stored_rows > 0)                                                                                        \
-            shift = widen8(narrow8(first_sum + STAGED8(((from) - line) * STAGED_PITCH)));                           \
+            shift = widen8(narrow8(WITH_BIAS(STAGED8(((from) - line) * STAGED_PITCH))));                         \
         if (columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0 && !accumulate) {                                     \
-            _Pragma("unroll 1") for (int row = line; row < TILE_M; row += ROWS_AT_A_TIME) {                         \
+            _Pragma("unroll 2") for (int row = line; row < TILE_M; row += ROWS_AT_A_TIME) {                         \
                 const long at = FIRST(row) + column;                                                                \
                 if (at >= column) {                                                                                 \
-                    const ushort8 result = narrow8(first_sum + STAGED8(0));                                         \
+                    const ushort8 result = narrow8(WITH_BIAS(STAGED8(0)));                                         \
                     *(global ushort8 *)(OPEN(target) + at) = result;                                                \
                     ADD_STORED(widen8(result))                                                                      \
                 }                                                                                                   \
