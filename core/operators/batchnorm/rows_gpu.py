@@ -100,7 +100,12 @@ class _Rows:
         if nbytes == 2 and channels % WIDEST == 0 and problem.batch * channels >= MANY_ELEMENTS:
             wide = WIDEST
         columns = columns_of(channels // wide)
-        sizes = {"GROUP": GROUP, "WIDE": wide, "COLUMNS": columns, "AHEAD": AHEAD[nbytes][backward] * WIDE // max(wide, WIDE)}
+        sizes = {
+            "GROUP": GROUP,
+            "WIDE": wide,
+            "COLUMNS": columns,
+            "AHEAD": AHEAD[nbytes][backward] * WIDE // max(wide, WIDE),
+        }
         self.defines: dict[str, Any] = {**self.kernels.defines, **sizes}
         self.columns, self.blocks = columns, ceil_div(channels, columns * wide)
         wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT[nbytes][backward], self.blocks)

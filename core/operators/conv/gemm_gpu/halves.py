@@ -545,7 +545,7 @@ class _HalvesBuilder:
         return True
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
-        """Decline sums of a tile's results where another launch has these, or where another pass over them is faster."""
+        """Decline sums of a tile where another launch has its results, or another pass over them is faster."""
         if self.tiles_summed is not None and (split or product.columns < FULL * round_up(product.columns, tile.n)):
             raise Declined("leaves sums of tiles that are nearly full, and that have the whole depth")
 
