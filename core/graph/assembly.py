@@ -160,8 +160,11 @@ class Assembly:
         """Let a layer leave sums for the norm after it, if both are computed by implementations that can."""
         problems = self.graph.nodes[layer].problem, self.graph.nodes[norm].problem
         if problems not in self._together:
+            began = self.context.problem_clock()
             try:
-                self._together[problems] = self.context.choose_with_sums(*problems)
+                self._together[problems] = chosen = self.context.choose_with_sums(*problems)
+                for problem, each in zip(problems, chosen):
+                    self.times[problem] = each.label, began, self.context.problem_clock()
             except (BuildError, Declined):
                 self._together[problems] = None
         together = self._together[problems]

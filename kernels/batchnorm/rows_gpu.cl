@@ -150,7 +150,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
                                                      const long rows, const long part_rows) {
     local real firsts[GROUP * WIDE], seconds[GROUP * WIDE];
     OPEN_ROWS
-    const bool quads = WIDE_ALIGNED(OPEN(x));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x));
     const long apart = rows / SAMPLE;  // of few rows the first one counts several times
     real sums[WIDE], squares[WIDE], shift[WIDE];
     WIDTH sums[e] = squares[e] = shift[e] = 0;
@@ -207,7 +207,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(CONST_TENSOR(x), TENSOR_OF(cons
                                                  const int accumulate_y, const int channels, const long rows,
                                                  const long part_rows SCALARS(SCALAR_LAST)) {
     OPEN_ROWS
-    const bool quads = WIDE_ALIGNED(OPEN(x)) && WIDE_ALIGNED(OPEN(y));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
     real middle[WIDE], factor[WIDE], level[WIDE];
     WIDTH {
         middle[e] = there ? VECTOR(0)[channel + e] : 0;
@@ -260,7 +260,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR
                                                    const long rows, const long part_rows SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP * WIDE], seconds[GROUP * WIDE];
     OPEN_ROWS
-    const bool quads = WIDE_ALIGNED(OPEN(x)) && WIDE_ALIGNED(OPEN(dy));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
     real sums[WIDE], products[WIDE], means[WIDE];
     WIDTH sums[e] = products[e] = means[e] = 0;
     if (there) {
@@ -303,7 +303,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
     const long part_rows SCALARS(SCALAR_LAST)) {
     OPEN_ROWS
     if (!there) return;
-    const bool quads = WIDE_ALIGNED(OPEN(x)) && WIDE_ALIGNED(OPEN(dy)) && WIDE_ALIGNED(OPEN(dx));
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     real flow_mean[WIDE], slope[WIDE], gain[WIDE], means[WIDE];
     OPEN_VECTORS
     WIDTH {

@@ -235,19 +235,6 @@ def test_rows_of_channels(line: str, direction: str) -> None:
         assert context.choose(problem).algorithm == "rows_gpu"
 
 
-@pytest.mark.parametrize("line", ["f16 n999 c160 s1", "bf16 n1203 c40 s1", "f16 n300 c16 s1"])
-@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
-def test_eight_channels_of_a_work_item(monkeypatch: pytest.MonkeyPatch, line: str, direction: str) -> None:
-    monkeypatch.setattr(rows_gpu, "MANY_ELEMENTS", 0)
-    with planning_for(GPU) as context:
-        launches = context.choose(parse(f"batchnorm {line}", direction)).launches.launches
-    channels = int(line.split()[2][1:])
-    assert launches[0].local_size[0] == rows_gpu.columns_of(channels // 8)
-    test_rows_of_channels(line, direction)
-    if "bf16" not in line:
-        test_addresses_and_write_modes(line, "rows_gpu", direction)
-
-
 @pytest.mark.parametrize("channels", [1, 7, 36, 53, 64, 100, 256, 257, 1000])
 def test_work_items_along_a_row(channels: int) -> None:
     """They fill a work-group but for a quarter, and the blocks of columns cover the row."""

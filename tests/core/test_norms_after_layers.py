@@ -10,6 +10,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.graph import Graph, GraphBuilder
+from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Product
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
@@ -17,6 +18,7 @@ from clgraft.core.planning.halves import name_of
 from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import an_h200
+from tests.core.graphs import sample
 
 EPS = 1e-3
 SMALLEST = {
@@ -218,6 +220,33 @@ def test_the_pass_can_be_switched_off(forced: list) -> None:
     first, second = one.run(arrays), other.run(arrays)
     for name in graph.outputs:
         np.testing.assert_allclose(first[name].astype(float), second[name].astype(float), rtol=2e-3, atol=2e-3)
+
+
+def test_layers_of_nets_in_mixed_precision() -> None:
+    """What gradients, types and layouts leave of a net of float32 in channels first."""
+    on = GraphBuilder()
+    x, weights = on.input("x", (4, 16, 10, 9)), []
+
+    def normed(value: str, sizes: str, *kernel: int) -> str:
+        weights.append(on.input(f"w{len(weights)}", kernel))
+        (result,) = on.add(f"conv forward n4 {sizes}", value, weights[-1])
+        vectors = [on.input(f"{word}{len(weights)}", kernel[:1]) for word in ("gamma", "beta")]
+        return on.add(f"batchnorm forward_training n4 c{kernel[0]} s90", result, *vectors, scalars={"eps": EPS})[0]
+
+    first = normed(x, "ic16 ih10 iw9 oc64 kh3 kw3 ph1 pw1", 64, 16, 3, 3)
+    (first,) = on.add("pointwise x0[4,64,90] : y0 = x0 > 0 ? x0 : 0", first)
+    second = normed(first, "ic64 ih10 iw9 oc64 kh1 kw1", 64, 64, 1, 1)
+    (result,) = on.add("pointwise x0[4,64,90] x1[4,64,90] : y0 = x0 + x1", first, second)
+    graph = on.graph(result).gradients(weights)
+    context = on_units("wgmma")
+    arrays = sample(graph, np.random.default_rng(1))
+    expected = evaluate(graph, arrays)
+    summed, plain = (context.compile(graph, passes, precision="float16") for passes in (None, "-statistics"))
+    assert [name for _, name in summed.report().algorithms].count("rows_gpu after sums") == 2
+    assert summed.report().launches == plain.report().launches - 2
+    for name, array in summed.run(arrays).items():
+        away = np.linalg.norm(array.ravel() - expected[name].ravel()) / np.linalg.norm(expected[name])
+        assert away < 0.01, name
 
 
 def test_on_an_h200_tiles_of_the_usual_layers_leave_sums() -> None:

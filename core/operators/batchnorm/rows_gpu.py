@@ -35,8 +35,6 @@ FILE = "batchnorm/rows_gpu.cl"
 DIRECTIONS = ("forward_training", "backward_training")
 GROUP = 256  # work-items of a work-group
 WIDE = 4  # channels of a work-item
-WIDEST = 8  # in 16 bits, where there are many elements
-MANY_ELEMENTS = 2**23
 COLUMNS = (16, 48)  # work-items along the channels of a row, at least and at most
 BUSY = 0.93  # share of a work-group's work-items that is enough
 MANY = 1024  # work-items of a work-group that joins the sums of many tiles
@@ -97,15 +95,8 @@ class _Rows:
         channels, size = problem.channels, np.dtype(self.kernels.real).itemsize
         nbytes, backward = np.dtype(problem.dtype).itemsize, int(not self.kernels.forward)
         wide = WIDE if channels % WIDE == 0 else 1
-        if nbytes == 2 and channels % WIDEST == 0 and problem.batch * channels >= MANY_ELEMENTS:
-            wide = WIDEST
         columns = columns_of(channels // wide)
-        sizes = {
-            "GROUP": GROUP,
-            "WIDE": wide,
-            "COLUMNS": columns,
-            "AHEAD": AHEAD[nbytes][backward] * WIDE // max(wide, WIDE),
-        }
+        sizes = {"GROUP": GROUP, "WIDE": wide, "COLUMNS": columns, "AHEAD": AHEAD[nbytes][backward]}
         self.defines: dict[str, Any] = {**self.kernels.defines, **sizes}
         self.columns, self.blocks = columns, ceil_div(channels, columns * wide)
         wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT[nbytes][backward], self.blocks)
