@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ProblemError
+from clgraft.core.errors import BuildError, Declined, ProblemError
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.homes import Homes
 from clgraft.core.graph.identity import identity
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.prepared import Kept, Preparation, reads, take_out
 from clgraft.core.graph.structure import SKIPPED, Node
+from clgraft.core.operators.batchnorm import BatchNormProblem
+from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.floor import Work
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
-from clgraft.core.problem import Argument, Problem
+from clgraft.core.planning.launches import (
+    Accumulate,
+    Buffer,
+    Constant,
+    Launch,
+    Launches,
+    Scalar,
+    Statistics,
+    Workspace,
+)
+from clgraft.core.problem import SMALL, Argument, Problem
+from clgraft.core.problem.layout import LAST
 
 VIEW = "view"  # the algorithm of a copy that has nothing to do
 
@@ -29,8 +41,40 @@ class Chooser(Protocol):
     def choose(self, problem: Problem) -> Chosen:
         """Return the implementation that serves a problem, with its launches."""
 
+    def choose_with_sums(self, layer: Problem, norm: Problem) -> tuple[Chosen, Chosen, int]:
+        """Return what serves a layer and the norm after it, and the bytes of the sums in between; or decline."""
+
     def problem_clock(self) -> float:
         """Return the clock where problems of graphs are to be told, else 0."""
+
+
+@dataclass(frozen=True)
+class LeftSums:
+    """The numbers of a layer and of the norm that takes its sums, the sums' bytes, and what serves the two nodes."""
+
+    layer: int
+    norm: int
+    nbytes: int
+    chosen: Mapping[int, Chosen]
+
+
+def norms_of_layers(graph: Graph) -> dict[int, int]:
+    """Return the batch norm that takes the statistics of a convolution's result, by the convolution's number.
+
+    Both have 16 bits in channels last, where the norm's rows are the convolution's pixels.
+    """
+    found: dict[int, int] = {}
+    for i, node in enumerate(graph.nodes):
+        norm = node.problem
+        if not isinstance(norm, BatchNormProblem) or norm.direction != "forward_training" or norm.pixels != 1:
+            continue
+        layer = graph.writers.get(node.named("x"))
+        conv = None if layer is None else graph.nodes[layer].problem
+        if layer is None or not isinstance(conv, ConvProblem) or conv.direction != "forward" or conv.layout != LAST:
+            continue
+        if conv.dtype in SMALL and conv.out_channels == norm.channels:
+            found.setdefault(layer, i)
+    return found
 
 
 class Assembly:
@@ -46,6 +90,8 @@ class Assembly:
         Whether copies may become views.
     constants : collection of str
         Inputs that never change: launches that only prepare them are left to `preparation`.
+    statistics : bool
+        Whether layers may leave the sums that the batch norms after them need.
     """
 
     def __init__(
@@ -55,6 +101,7 @@ class Assembly:
         added: frozenset[str],
         views: bool = True,
         constants: Collection[str] = (),
+        statistics: bool = True,
     ) -> None:
         self.graph, self.context, self.constants = graph, context, constants
         self._taken: list[Launch] = []
@@ -71,20 +118,16 @@ class Assembly:
         self.copied = tuple(name for name in graph.outputs if name in copied)
         self.homes = Homes.of(graph, self.arguments, self.copied, views)
         self._chosen: dict[Problem, Chosen] = {}
+        self._together: dict[tuple[Problem, Problem], tuple[Chosen, Chosen, int] | None] = {}
+        self.sums: dict[int, LeftSums] = {}  # by the numbers of both nodes
+        self._norms = norms_of_layers(graph) if statistics else {}
         self.planned = [self._planned(i, node) for i, node in enumerate(graph.nodes)]
 
     def _planned(self, i: int, node: Node) -> Launches:
         if i in self.homes.views:
             self.algorithms.append((str(node.problem), VIEW))
             return Launches(())
-        known = self._chosen.get(node.problem)
-        began = self.context.problem_clock()
-        chosen = known or self.context.choose(node.problem)
-        self._chosen[node.problem] = chosen
-        if not known:
-            self.times[node.problem] = chosen.label, began, self.context.problem_clock()
-        self.algorithms.append((str(node.problem), chosen.label))
-        launches = chosen.launches.again() if known else chosen.launches
+        launches = self._launches(i, node)
         self.work.append(Work.of(node.problem, launches, node.arguments, {SKIPPED}))
         read = tuple(name if name in self.constants else None for name in node.arguments)
         number = self._preparing.setdefault((node.problem, read), i)
@@ -93,6 +136,41 @@ class Assembly:
             self._taken += taken
             self._sizes.update(sizes)
         return planned
+
+    def _launches(self, i: int, node: Node) -> Launches:
+        """Return a node's launches of their own kernels."""
+        norm = self._norms.get(i)
+        if norm is not None and not set(node.reads) & set(self.constants):
+            self._join(i, norm)
+        sums = self.sums.get(i)
+        if sums is not None:
+            chosen = sums.chosen[i]
+            self.algorithms.append((str(node.problem), f"{chosen.label}{'' if i == sums.layer else ' after sums'}"))
+            return chosen.launches.again()
+        known = self._chosen.get(node.problem)
+        began = self.context.problem_clock()
+        chosen = known or self.context.choose(node.problem)
+        self._chosen[node.problem] = chosen
+        if not known:
+            self.times[node.problem] = chosen.label, began, self.context.problem_clock()
+        self.algorithms.append((str(node.problem), chosen.label))
+        return chosen.launches.again() if known else chosen.launches
+
+    def _join(self, layer: int, norm: int) -> None:
+        """Let a layer leave sums for the norm after it, if both are computed by implementations that can."""
+        problems = self.graph.nodes[layer].problem, self.graph.nodes[norm].problem
+        if problems not in self._together:
+            began = self.context.problem_clock()
+            try:
+                self._together[problems] = chosen = self.context.choose_with_sums(*problems)
+                for problem, each in zip(problems, chosen):
+                    self.times[problem] = each.label, began, self.context.problem_clock()
+            except (BuildError, Declined):
+                self._together[problems] = None
+        together = self._together[problems]
+        if together is not None:
+            first, second, nbytes = together
+            self.sums[layer] = self.sums[norm] = LeftSums(layer, norm, nbytes, {layer: first, norm: second})
 
     @property
     def preparation(self) -> Preparation:
@@ -119,6 +197,8 @@ class Assembly:
     def _lives(self) -> list[Life]:
         graph, lives = self.graph, self.homes.lives(self.graph)
         for i, (node, planned) in enumerate(zip(graph.nodes, self.planned)):
+            if i in self.sums and i == self.sums[i].layer:
+                lives.append(Life(f"{i} sums", self.sums[i].nbytes, i, self.sums[i].norm))
             if planned.workspace_bytes:
                 lives.append(Life(f"{i} workspace", planned.workspace_bytes, i, i))
             for argument, name in zip(node.problem.arguments(), node.arguments):
@@ -140,6 +220,8 @@ class Assembly:
             if name == SKIPPED:
                 return Workspace(offsets[f"{i} {item.name}"], np.dtype(dtype).itemsize)
             return self._place(name, np.dtype(dtype).itemsize, offsets)
+        if isinstance(item, Statistics):
+            return Workspace(offsets[f"{self.sums[i].layer} sums"])
         if isinstance(item, Workspace):
             return Workspace(offsets[f"{i} workspace"] + item.offset_bytes, item.itemsize)
         if isinstance(item, Scalar):

@@ -8,7 +8,16 @@ from typing import Protocol
 from clgraft.core.errors import BuildError, Declined, ProblemError
 from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.planning.epilogue import Epilogue
-from clgraft.core.planning.implementation import Fusable, Implementation, Planner, Reserved, Tunable, implementations
+from clgraft.core.planning.implementation import (
+    Fusable,
+    Implementation,
+    Joining,
+    Planner,
+    Reserved,
+    Summing,
+    Tunable,
+    implementations,
+)
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
 
@@ -113,6 +122,53 @@ def choose_fused(
     Declined
         If that implementation has no epilogues.
     """
+    implementation, choice = _serving(problem, dry, advice)
+    if not (isinstance(implementation, Fusable) and implementation.fuses(problem, epilogue)):
+        raise Declined(f"{choice.algorithm} serves {problem} without epilogues")
+    given = {"settings": dict(choice.settings)} if choice.settings else {}
+    return Chosen(implementation.plan(problem, planner, epilogue=epilogue, **given), choice.algorithm)
+
+
+def choose_with_sums(
+    layer: Problem,
+    norm: Problem,
+    planner: Planner,
+    dry: Planner,
+    advice: tuple[Advice | None, Advice | None] = (None, None),
+) -> tuple[Chosen, Chosen, int]:
+    """Return what serves a layer and the batch norm of its result, which takes sums that the layer leaves.
+
+    Both are the implementations that `choose` returns for the problems alone.
+
+    Parameters
+    ----------
+    layer, norm : Problem
+    planner, dry : Planner
+        See `choose_fused`.
+    advice : pair of Advice, optional
+        For the layer and for the norm.
+
+    Returns
+    -------
+    layer, norm : Chosen
+    nbytes : int
+        Bytes of the sums.
+
+    Raises
+    ------
+    Declined
+        If one of the implementations does not leave sums or does not take them.
+    """
+    (first, choice), (second, other) = (_serving(*each) for each in ((layer, dry, advice[0]), (norm, dry, advice[1])))
+    if not isinstance(first, Summing) or not isinstance(second, Joining):
+        raise Declined(f"{choice.algorithm} and {other.algorithm} serve {layer} and {norm} without sums in between")
+    sums = first.plan_sums(layer, planner, dict(choice.settings) or None)
+    after = second.plan_after(norm, planner, sums)
+    return Chosen(sums.launches, choice.algorithm), Chosen(after, other.algorithm), sums.nbytes
+
+
+def _serving(problem: Problem, dry: Planner, advice: Advice | None) -> tuple[Implementation, Choice]:
+    """Return the implementation that `choose` takes for a problem, and that choice; decline if there is none."""
     choices = [Choice(item.NAME) for item in implementations(problem) if not _reserved(item, problem)]
     if advice is not None and advice.choice != HEURISTIC:
         choices.insert(0, advice.choice)
@@ -123,10 +179,8 @@ def choose_fused(
             plan_choice(problem, dry, choice)
         except (Declined, BuildError, ProblemError):
             continue
-        if not (isinstance(implementation, Fusable) and implementation.fuses(problem, epilogue)):
-            raise Declined(f"{choice.algorithm} serves {problem} without epilogues")
-        given = {"settings": dict(choice.settings)} if choice.settings else {}
-        return Chosen(implementation.plan(problem, planner, epilogue=epilogue, **given), choice.algorithm)
+        assert implementation is not None
+        return implementation, choice
     raise Declined(f"nothing serves {problem}")
 
 

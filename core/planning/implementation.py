@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from clgraft.core.planning.choice import Value
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import Epilogue
-from clgraft.core.planning.launches import Launches
+from clgraft.core.planning.launches import Launches, Sums
 from clgraft.core.problem import Problem
 from clgraft.core.problem.layout import FIRST, LAST
 
@@ -103,6 +103,22 @@ class Fusable(Protocol):
 
     def plan(self, problem: Any, planner: Planner, *, epilogue: Epilogue | None = None, **settings: Any) -> Launches:
         """Return the launches for a problem with an epilogue; `Tunable` ones take settings, too."""
+
+
+@runtime_checkable
+class Summing(Protocol):
+    """An implementation of layers whose kernels can leave the sums that a batch norm of their result needs."""
+
+    def plan_sums(self, problem: Any, planner: Planner, settings: Mapping[str, Value] | None = None) -> Sums:
+        """Return the launches for a problem, one of which leaves sums; decline if none can."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """An implementation of batch norms that takes sums which the layer before has left."""
+
+    def plan_after(self, problem: Any, planner: Planner, sums: Sums) -> Launches:
+        """Return the launches for a problem, with `Statistics` among the arguments; decline if it cannot."""
 
 
 # (class of problems, direction or None for all other directions) -> implementations, in order of preference

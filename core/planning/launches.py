@@ -28,6 +28,11 @@ class Workspace:
 
 
 @dataclass(frozen=True)
+class Statistics:
+    """Binds what a layer leaves for the norm after it (see `Sums`): base pointer and offset in elements of 4 bytes."""
+
+
+@dataclass(frozen=True)
 class Constant:
     """Binds a value that never changes: a numpy scalar of at most 8 bytes."""
 
@@ -134,6 +139,29 @@ class Launches:
             launches=tuple(replace(item, kernel=item.kernel.again()) for item in self.launches),
             prepared=self.prepared and self.prepared.again(),
         )
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A layer's launches, one of which leaves the sums that a batch norm over the rows of its result needs.
+
+    Attributes
+    ----------
+    launches : Launches
+        With `Statistics` among the arguments.
+    tiles : int
+        Parts of the rows that have sums (``kernels/batchnorm/tiles.cl``).
+    channels : int
+    """
+
+    launches: Launches
+    tiles: int
+    channels: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums: three float32 for each channel of a tile, and one for the tile."""
+        return self.tiles * (3 * self.channels + 1) * 4
 
 
 def ints(*values: int) -> tuple[Constant, ...]:

@@ -11,7 +11,7 @@ from typing import Any, Callable
 from clgraft.core import abi, html
 from clgraft.core.errors import BuildError, ProblemError
 from clgraft.core.planning.choice import Choice
-from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
+from clgraft.core.planning.choose import Advice, Chosen, choose, choose_with_sums, plan_choice
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import Launches
@@ -112,6 +112,11 @@ class Context(DeviceContext):
         """
         advice = self.advisor(problem, self) if algorithm is None else None
         return choose(problem, self.planner, advice, algorithm)
+
+    def choose_with_sums(self, layer: Problem, norm: Problem) -> tuple[Chosen, Chosen, int]:
+        """Return what serves a layer and the norm after it with sums in between (see `planning.choose`)."""
+        advice = (self.advisor(layer, self), self.advisor(norm, self))
+        return choose_with_sums(layer, norm, self.planner, self.planner.dry(), advice)
 
     def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
         """Build programs and hand launches to the C runtime (see `DeviceContext.hand_over`).

@@ -11,9 +11,13 @@
 //
 // The shift is the mean of SAMPLE rows, all over x: it is so near to the mean that its square loses no digits.
 //
-// MAKES        1 to 3: forward's launches; 4 to 6: backward's
+// Where the convolution that computed x has left sums of its tiles of rows (tiles.cl), the first launch is not needed,
+// and the second one joins these by Chan, Golub and LeVeque's formula: each tile has a shift of its own.
+//
+// MAKES        1 to 3: forward's launches; 4 to 6: backward's; 7: what joins the sums of tiles
 // AHEAD        rows that a work-item reads before it computes with them
 #include "batchnorm/rows.cl"
+#include "batchnorm/tiles.cl"
 #include "common/channels.cl"
 
 #ifndef MAKES
@@ -26,9 +30,9 @@
 #define AHEAD 2
 #endif
 #ifndef COLUMNS
-#define COLUMNS 32  // a power of 2, as GROUP is
+#define COLUMNS 32
 #endif
-#define LINES (GROUP / COLUMNS)
+#define LINES (GROUP / COLUMNS)  // a few work-items may be left over: they are not launched
 #define SAMPLE 8
 #define JOINED 8                  // channels that a work-group joins
 #define JOINING (GROUP / JOINED)  // work-items that join a channel
@@ -47,7 +51,7 @@
 #define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
 #define PLACE ((row + a * LINES) * channels + channel)
 
-#if MAKES != 2 && MAKES != 5
+#if MAKES == 1 || MAKES == 3 || MAKES == 4 || MAKES == 6
 // Add up numbers of the work-items that lie `apart` from each other, into the first of them.
 void sum_lines(real *first, real *second, local real *firsts, local real *seconds) {
     const int column = get_local_id(0), me = get_local_id(1) * COLUMNS + column;
@@ -55,14 +59,16 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
         firsts[e * GROUP + me] = first[e];
         seconds[e * GROUP + me] = second[e];
     }
-    for (int left = LINES / 2; left > 0; left /= 2) {
+    for (int left = LINES; left > 1;) {
+        const int added = left / 2, kept = left - added;  // a line in the middle of odd ones stays
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (me < left * COLUMNS) {
+        if (me < added * COLUMNS) {
             WIDTH {
-                firsts[e * GROUP + me] += firsts[e * GROUP + me + left * COLUMNS];
-                seconds[e * GROUP + me] += seconds[e * GROUP + me + left * COLUMNS];
+                firsts[e * GROUP + me] += firsts[e * GROUP + me + kept * COLUMNS];
+                seconds[e * GROUP + me] += seconds[e * GROUP + me + kept * COLUMNS];
             }
         }
+        left = kept;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     WIDTH {
@@ -72,28 +78,70 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 #else
-// The sums of all parts of a channel; every work-item of the channel gets them.
-#define JOIN_PARTS                                                                        \
-    local real firsts[GROUP], seconds[GROUP];                                             \
-    const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;     \
-    real first = 0, second = 0;                                                           \
-    if (channel < channels) {                                                             \
-        _Pragma("unroll 4") for (int part = me / JOINED; part < parts; part += JOINING) { \
-            first += PART(part, 1)[channel];                                              \
-            second += PART(part, 2)[channel];                                             \
-        }                                                                                 \
-    }                                                                                     \
-    firsts[me] = first;                                                                   \
-    seconds[me] = second;                                                                 \
-    for (int left = JOINING / 2; left > 0; left /= 2) {                                   \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                     \
-        if (me < left * JOINED) {                                                         \
-            firsts[me] += firsts[me + left * JOINED];                                     \
-            seconds[me] += seconds[me + left * JOINED];                                   \
-        }                                                                                 \
-    }                                                                                     \
-    if (me >= JOINED || channel >= channels) return;                                      \
-    first = firsts[me];                                                                   \
+// What a work-item reads of a part, and adds to its sums; then it moves the sums to where all work-items have them.
+#if MAKES != 7
+#define PART_FIELDS real sum, square;
+#define READ_PART(to, part)            \
+    to.sum = PART(part, 1)[channel];   \
+    to.square = PART(part, 2)[channel];
+#define ADD_PART(from)   \
+    first += from.sum;   \
+    second += from.square;
+#define MOVE_SUMS
+#else
+#define PART_FIELDS real sum, square, shift, count;
+#define READ_PART(to, part)             \
+    to.shift = PART(part, 0)[channel];  \
+    to.sum = PART(part, 1)[channel];    \
+    to.square = PART(part, 2)[channel]; \
+    to.count = TILE_ROWS(OPEN(partial), parts, channels)[part];
+#define ADD_MOVED(apart, count, sum, square) \
+    first += fma(count, apart, sum);         \
+    second += fma(apart, fma(count, apart, 2 * (sum)), square);
+#define ADD_PART(from)                                       \
+    if (all_rows == 0) middle = from.shift;                  \
+    ADD_MOVED(from.shift - middle, from.count, from.sum, from.square) \
+    all_rows += from.count;
+// A work-item's sums are around the shift of its first tile; those of the channel are around the mean of all that its
+// first work-item has, which come from all over x.
+#define MOVE_SUMS                                                           \
+    local real middles[JOINED];                                             \
+    if (me < JOINED) middles[me] = all_rows > 0 ? middle + first / all_rows : 0; \
+    barrier(CLK_LOCAL_MEM_FENCE);                                           \
+    const real own_first = first, own_second = second, apart = all_rows > 0 ? middle - middles[me % JOINED] : 0; \
+    first = second = 0;                                                     \
+    ADD_MOVED(apart, all_rows, own_first, own_second)                       \
+    middle = middles[me % JOINED];
+#endif
+typedef struct {
+    PART_FIELDS
+} Part;
+#define READ_AT_ONCE 8  // parts, which all are on their way together
+#define EACH_PART _Pragma("unroll") for (int a = 0; a < READ_AT_ONCE; a++) if (begin + a * JOINING < parts)
+// The sums of all parts of a channel; the first work-item of the channel gets them.
+#define JOIN_PARTS                                                                                       \
+    local real firsts[GROUP], seconds[GROUP];                                                            \
+    const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;                    \
+    real first = 0, second = 0, middle = 0, all_rows = 0;                                                \
+    if (channel < channels) {                                                                            \
+        for (int begin = me / JOINED; begin < parts; begin += READ_AT_ONCE * JOINING) {                  \
+            Part of_parts[READ_AT_ONCE];                                                                 \
+            EACH_PART { READ_PART(of_parts[a], begin + a * JOINING) }                                    \
+            EACH_PART { ADD_PART(of_parts[a]) }                                                          \
+        }                                                                                                \
+    }                                                                                                    \
+    MOVE_SUMS                                                                                            \
+    firsts[me] = first;                                                                                  \
+    seconds[me] = second;                                                                                \
+    for (int left = JOINING / 2; left > 0; left /= 2) {                                                  \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
+        if (me < left * JOINED) {                                                                        \
+            firsts[me] += firsts[me + left * JOINED];                                                    \
+            seconds[me] += seconds[me + left * JOINED];                                                  \
+        }                                                                                                \
+    }                                                                                                    \
+    if (me >= JOINED || channel >= channels) return;                                                     \
+    first = firsts[me];                                                                                  \
     second = seconds[me];
 #endif
 
@@ -141,13 +189,16 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
         PART(part, 2)[channel + e] = squares[e];
     }
 }
-#elif MAKES == 2
+#elif MAKES == 2 || MAKES == 7
 kernel JOIN_GROUP void batchnorm_rows_gpu_join(
     TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
     TENSOR_OF(const parameter, beta), OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var),
     KEPT_OUTPUTS const int channels, const int parts, const long rows, const real eps) {
     JOIN_PARTS
-    const real middle = PART(0, 0)[channel], average = first / (real)rows;
+#if MAKES == 2
+    middle = PART(0, 0)[channel];
+#endif
+    const real average = first / (real)rows;
     const real square = second / (real)rows - average * average, variance = square < 0 ? 0 : square;
     PUT_NORM(middle, average, variance)
 }

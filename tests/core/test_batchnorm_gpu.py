@@ -9,7 +9,8 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.batchnorm import channels, generated
+from clgraft.core.operators.batchnorm import channels, generated, rows_gpu
+from clgraft.core.problem import ceil_div
 from clgraft.core.runtime.toolchains.nvidia import REGISTERS, units_of
 from clgraft.core.session.context import Context
 from tests.core.pointwise_checks import MACHINES, planning_for
@@ -232,6 +233,15 @@ def test_rows_of_channels(line: str, direction: str) -> None:
     assert all(first[name].tobytes() == again[name].tobytes() for name in first)
     with planning_for(GPU) as context:
         assert context.choose(problem).algorithm == "rows_gpu"
+
+
+@pytest.mark.parametrize("channels", [1, 7, 36, 53, 64, 100, 256, 257, 1000])
+def test_work_items_along_a_row(channels: int) -> None:
+    """They fill a work-group but for a quarter, and the blocks of columns cover the row."""
+    columns = rows_gpu.columns_of(channels)
+    blocks = ceil_div(channels, columns)
+    assert columns <= rows_gpu.COLUMNS[1] and columns >= min(channels, rows_gpu.COLUMNS[0])
+    assert channels * (rows_gpu.GROUP // columns) >= 0.75 * blocks * rows_gpu.GROUP
 
 
 @pytest.mark.parametrize("direction", ["forward_training", "backward_training"])

@@ -14,9 +14,20 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, ints
+from clgraft.core.planning.launches import (
+    Accumulate,
+    Buffer,
+    Constant,
+    Launch,
+    Launches,
+    Scalar,
+    Statistics,
+    Sums,
+    Workspace,
+    ints,
+)
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import SMALL, ceil_div
 
 NAME = "rows_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
@@ -24,7 +35,10 @@ FILE = "batchnorm/rows_gpu.cl"
 DIRECTIONS = ("forward_training", "backward_training")
 GROUP = 256  # work-items of a work-group
 WIDE = 4  # channels of a work-item
-MOST_COLUMNS = 32  # work-items along the channels of a row
+COLUMNS = (16, 48)  # work-items along the channels of a row, at least and at most
+BUSY = 0.93  # share of a work-group's work-items that is enough
+MANY = 1024  # work-items of a work-group that joins the sums of many tiles
+READ_AT_ONCE = 8  # parts that a work-item of the second launch reads at once, as the kernels have it
 JOINED = 8  # channels that a work-group of the second launch joins, as the kernels have it
 LEAST_ROWS = 8  # of a work-item
 # by the bytes of an element, forward and backward
@@ -53,6 +67,26 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     return builder.forward() if builder.kernels.forward else builder.backward()
 
 
+def columns_of(vectors: int) -> int:
+    """Return how many vectors of a row a work-group takes at a time: many that divide them and leave few items idle."""
+    best, most = 1, 0.0
+    for blocks in range(ceil_div(vectors, COLUMNS[1]), vectors // min(vectors, COLUMNS[0]) + 1):
+        columns = ceil_div(vectors, blocks)
+        busy = vectors * (GROUP // columns) / (blocks * GROUP)
+        if busy > most:
+            best, most = columns, busy
+        if busy >= BUSY and vectors % columns == 0:
+            return columns
+    return best
+
+
+def plan_after(problem: BatchNormProblem, planner: Planner, sums: Sums) -> Launches:
+    """Plan what follows from the sums that the convolution before has left, and the result."""
+    if problem.direction != "forward_training" or problem.channels != sums.channels or problem.dtype not in SMALL:
+        raise Declined(f"takes sums of {problem.channels} channels of 16 bits, forward")
+    return _Rows(problem, planner).after(sums.tiles)
+
+
 class _Rows:
     """What the launches of a problem share."""
 
@@ -61,7 +95,7 @@ class _Rows:
         channels, size = problem.channels, np.dtype(self.kernels.real).itemsize
         nbytes, backward = np.dtype(problem.dtype).itemsize, int(not self.kernels.forward)
         wide = WIDE if channels % WIDE == 0 else 1
-        columns = min(MOST_COLUMNS, 1 << (channels // wide - 1).bit_length())
+        columns = columns_of(channels // wide)
         sizes = {"GROUP": GROUP, "WIDE": wide, "COLUMNS": columns, "AHEAD": AHEAD[nbytes][backward]}
         self.defines: dict[str, Any] = {**self.kernels.defines, **sizes}
         self.columns, self.blocks = columns, ceil_div(channels, columns * wide)
@@ -77,27 +111,48 @@ class _Rows:
         self.activation = [Scalar(name, self.kernels.real) for name in problem.activation_scalars]
         self.kept = [Buffer(name) for name in self.kernels.kept]
 
-    def launch(self, name: str, makes: int, arguments: tuple[Any, ...], writes: tuple[str, ...]) -> Launch:
-        """Return a launch over the rows, or one that joins the sums of the parts."""
-        kernel = self.planner.kernel(FILE, name, {**self.defines, "MAKES": makes}, self.problem.dtype)
+    def launch(
+        self, name: str, makes: int, arguments: tuple[Any, ...], writes: tuple[str, ...], joining: int = GROUP
+    ) -> Launch:
+        """Return a launch over the rows, or one that joins the sums of the parts in work-groups of `joining`."""
+        defines = {**self.defines, "GROUP": joining, "MAKES": makes}
+        kernel = self.planner.kernel(FILE, name, defines, self.problem.dtype)
         if "_join" in name:
-            return Launch(kernel, (ceil_div(self.problem.channels, JOINED) * GROUP,), (GROUP,), arguments, writes)
-        group = (self.columns, GROUP // self.columns)
+            size = ceil_div(self.problem.channels, JOINED) * joining
+            return Launch(kernel, (size,), (joining,), arguments, writes)
+        group = (self.columns, GROUP // self.columns)  # of as many lines as there is room for
         return Launch(kernel, (self.blocks * group[0], self.parts * group[1]), group, arguments, writes)
 
     def forward(self) -> Launches:
         """Return the launches of forward_training."""
         outputs, sizes = self.kernels.outputs, ints(self.problem.channels)
-        vectors = [item for name in outputs[1:] for item in (Buffer(name), Accumulate(name))]
         statistics = (Buffer("x"), self.partial, *sizes, *self.rows)
-        join = (self.partial, self.vectors, Buffer("gamma"), Buffer("beta"), *vectors, *sizes, *ints(self.parts))
-        result = (Buffer("x"), self.vectors, Buffer("y"), Accumulate("y"), *sizes, *self.rows, *self.activation)
         launches = (
             self.launch("batchnorm_rows_gpu_statistics", 1, statistics, outputs),
-            self.launch("batchnorm_rows_gpu_join", 2, (*join, self.rows[0], self.eps), outputs),
-            self.launch("batchnorm_rows_gpu_result", 3, result, ("y",)),
+            self.launch("batchnorm_rows_gpu_join", 2, self.joining(self.partial, self.parts), outputs),
+            self.result(),
         )
         return Launches(launches, self.layout.nbytes)
+
+    def after(self, tiles: int) -> Launches:
+        """Return the launches of forward_training after a convolution that has left sums of so many tiles."""
+        wide = tiles > READ_AT_ONCE * GROUP // JOINED and self.planner.device.max_work_group_size >= MANY
+        arguments = self.joining(Statistics(), tiles)
+        outputs = self.kernels.outputs
+        join = self.launch("batchnorm_rows_gpu_join", 7, arguments, outputs, MANY if wide else GROUP)
+        return Launches((join, self.result()), self.layout.nbytes)
+
+    def joining(self, sums: Workspace | Statistics, parts: int) -> tuple[Any, ...]:
+        """Return the arguments of the launch that joins forward's sums."""
+        vectors = [item for name in self.kernels.outputs[1:] for item in (Buffer(name), Accumulate(name))]
+        read = (sums, self.vectors, Buffer("gamma"), Buffer("beta"))
+        return (*read, *vectors, *ints(self.problem.channels, parts), self.rows[0], self.eps)
+
+    def result(self) -> Launch:
+        """Return the last launch of forward_training."""
+        y, sizes = (Buffer("y"), Accumulate("y")), ints(self.problem.channels)
+        arguments = (Buffer("x"), self.vectors, *y, *sizes, *self.rows, *self.activation)
+        return self.launch("batchnorm_rows_gpu_result", 3, arguments, ("y",))
 
     def backward(self) -> Launches:
         """Return the launches of backward_training."""

@@ -12,6 +12,8 @@
 // get there, store/halves.cl where sums go. The depth can be split into parts, whose sums conv_sum_halves adds in a
 // fixed order. row_step: elements from pixel to pixel of dy in FILTER.
 //
+// With STATISTICS the forward product leaves the sums of a batch norm (store/statistics.cl).
+//
 // With PHASES one launch has all phases of a stride, next to each other: `rows_at_most` are those of the largest one.
 
 #include "conv/gemm_gpu/halves_product.cl"
@@ -98,7 +100,7 @@ ALWAYS_INLINE void multiply_steps(
 ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_gemm_halves(
     CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows_at_most,
     const int columns, const int depth_at_most, const int channels, const int row_step, const int parts,
-    const int steps_of_part, const int groups, GRID_PARAMETERS EPILOGUE_PARAMETERS) {
+    const int steps_of_part, const int groups, GRID_PARAMETERS EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
     const uint row_tiles = (uint)(rows_at_most + TILE_M - 1) / TILE_M,
                column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
     // columns are innermost: neighbours in time read the same rows
@@ -162,7 +164,11 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     stage_sums(sums, staged);
     barrier(CLK_LOCAL_MEM_FENCE);
 #define OF_ROW(row) (row_tile + (row) < rows ? first_of_row(row_tile + (row), columns, groups, group, rows, place) : -1)
+#ifdef STATISTICS
+    STORE_WITH_STATISTICS(OF_ROW, row_tile / TILE_M, row_tiles, 0, min(rows - row_tile, TILE_M));
+#else
     STORE_STAGED(OF_ROW);
+#endif
 #endif
 }
 #endif

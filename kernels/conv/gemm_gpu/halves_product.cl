@@ -104,4 +104,5 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged) {
             of_row += THREADS / VECTORS_OF_ROW * STAGED_PITCH;                                                      \
         }                                                                                                           \
     }
+#include "conv/gemm_gpu/store/statistics.cl"
 #endif

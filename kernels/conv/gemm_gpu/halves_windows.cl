@@ -7,7 +7,7 @@
 //
 // OPERATION is FORWARD or DATA, as in halves.cl. SOURCE_ROWS positions are in local memory: those of the tile, and as
 // many as from the first to the last tap. SOURCES: 1 or 2 such planes at the same time; with 2 there
-// are at least STAGES - 1 taps.
+// are at least STAGES - 1 taps. STATISTICS: see store/statistics.cl.
 
 #include "conv/gemm_gpu/halves_product.cl"
 #include "conv/gemm_gpu/loaders/positions.cl"
@@ -169,7 +169,7 @@ ALWAYS_INLINE void multiply_taps(float sums[SUMS], local ushort *sources, local 
 ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_windows_halves(
     CONST_TENSOR(source), CONST_TENSOR(weights), CONST_TENSOR(bias), TENSOR(target), const int has_bias,
     const int accumulate, const int positions, const int columns, const int channels, const int pitch, const int lines,
-    const int groups, const Grid grid, const Taps met EPILOGUE_PARAMETERS) {
+    const int groups, const Grid grid, const Taps met EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
     OPEN_EPILOGUE
     const int id = get_local_id(0);
     const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
@@ -192,6 +192,13 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     const bool aligned = ((ulong)OPEN(source) | (ulong)OPEN(weights)) % 16 == 0;
     local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;
     local int pixels[SOURCE_ROWS];
+#ifdef STATISTICS
+    local int first_stored, stored_rows;
+    if (id == 0) {
+        first_stored = TILE_M - 1;
+        stored_rows = 0;
+    }
+#endif
     DECLARE_EXCHANGE
     local ushort *const sources = (local ushort *)memory;
     float sums[SUMS];
@@ -224,8 +231,18 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
         const int image = (uint)line / (uint)lines, h = line - image * lines;
         const bool there = at < positions && h < grid.size_h && w < grid.size_w;
         pixels[row] = there ? (image * grid.size_h + h) * grid.size_w + w : -1;
+#ifdef STATISTICS
+        if (there) {
+            atomic_min(&first_stored, row);
+            atomic_inc(&stored_rows);
+        }
+#endif
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 #define OF_PIXEL(row) (pixels[row] < 0 ? -1 : ((long)pixels[row] * groups + group) * columns)
+#ifdef STATISTICS
+    STORE_WITH_STATISTICS(OF_PIXEL, first / TILE_M, position_tiles, first_stored, stored_rows);
+#else
     STORE_STAGED(OF_PIXEL);
+#endif
 }

@@ -39,7 +39,16 @@ from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.halves import LANES, WGMMA, name_of
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
+from clgraft.core.planning.launches import (
+    Accumulate,
+    Buffer,
+    Launch,
+    Launches,
+    Statistics,
+    Sums,
+    Workspace,
+    ints,
+)
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import SMALL, ceil_div, in_3d, round_up
 from clgraft.core.problem.layout import LAST
@@ -54,6 +63,7 @@ MOST_STAGES = 4  # steps whose weights are in local memory, with windows
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
+FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
@@ -236,6 +246,25 @@ class Halves:
         epilogue: Epilogue | None = None,
     ) -> Launches:
         """Plan the products of one direction, and copies with padded channels, or from channels first and back."""
+        counts = self._groups(problem, planner)
+        last = replace(problem, layout=LAST)
+        launches = self._planned(last, counts, planner, settings or {}, epilogue)
+        return launches if problem.layout == LAST else through(problem, planner, launches, epilogue)
+
+    def plan_sums(
+        self, problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None
+    ) -> Sums:
+        """Plan forward with one launch whose tiles of rows leave the sums of a batch norm."""
+        if problem.direction != "forward" or problem.layout != LAST:
+            raise Declined("leaves sums of forward in channels last")
+        tiles: list[int] = []
+        launches = self._planned(problem, self._groups(problem, planner), planner, settings or {}, None, tiles)
+        if len(tiles) != 1:
+            raise Declined(f"{len(tiles)} launches leave sums, expected one")
+        return Sums(launches, tiles[0], problem.out_channels)
+
+    def _groups(self, problem: ConvProblem, planner: Planner) -> list[int]:
+        """Return how many groups may be one; decline what is not served."""
         if problem.direction == "backward_bias":
             raise Declined("has no backward_bias")
         if problem.dtype not in SMALL:
@@ -251,9 +280,7 @@ class Halves:
         largest = max(problem.in_channels * prod(problem.in_size), problem.out_channels * prod(problem.out_size))
         if largest > LARGEST:
             raise Declined(f"an image has {largest} elements, expected at most {LARGEST}")
-        last = replace(problem, layout=LAST)
-        launches = self._planned(last, counts, planner, settings or {}, epilogue)
-        return launches if problem.layout == LAST else through(problem, planner, launches, epilogue)
+        return counts
 
     def _planned(
         self,
@@ -262,6 +289,7 @@ class Halves:
         planner: Planner,
         settings: Mapping[str, int | str],
         epilogue: Epilogue | None,
+        tiles: list[int] | None = None,
     ) -> Launches:
         """Plan a problem in channels last: as it is, or as another one with more channels.
 
@@ -269,6 +297,8 @@ class Halves:
         ----------
         counts : list of int
             Groups that may be one.
+        tiles : list of int, optional
+            Gets the tiles of rows of the launch that leaves sums of them; without it none does.
         """
         blocks = list(Blocks.all_of(problem)) if problem.in_channels % VECTOR else []
         if blocks:
@@ -278,11 +308,12 @@ class Halves:
             inner = _HalvesBuilder(best.convolution, planner, self.units, settings, None).planned()
             return best.around(planner, inner)
         if unfolds(problem, VECTOR, LARGEST):
-            return _HalvesBuilder(unfolded(problem), planner, self.units, settings, epilogue, problem).planned()
+            return _HalvesBuilder(unfolded(problem), planner, self.units, settings, epilogue, problem, tiles).planned()
         count = counts[0]
         if counts[1:]:
             count = min(counts, key=lambda each: self._time(merged(problem, each), planner.device))
-        launches = _HalvesBuilder(merged(problem, count), planner, self.units, settings, epilogue).planned()
+        whole = merged(problem, count)
+        launches = _HalvesBuilder(whole, planner, self.units, settings, epilogue, tiles=tiles).planned()
         return launches if count == 1 else with_merged_weights(problem, count, planner, launches)
 
     def _time(self, problem: ConvProblem, device: DeviceInfo) -> float:
@@ -312,7 +343,9 @@ class _HalvesBuilder:
         settings: Mapping[str, int | str],
         epilogue: Epilogue | None,
         rows_of: ConvProblem | None = None,  # the problem whose rows of taps are channels
+        tiles: list[int] | None = None,  # of rows, that leave sums: gets their number
     ) -> None:
+        self.tiles_summed = tiles
         self.rows_of = rows_of
         self.problem, self.planner, self.epilogue = problem, planner, epilogue
         self.settings = settings
@@ -472,6 +505,7 @@ class _HalvesBuilder:
         if choice is None:
             return False
         tile, stages, busy = choice
+        self.expect_sums(product, tile)
         problem, result = self.problem, self.result
         has_bias = int(problem.direction == "forward" and problem.bias)
         defines = {
@@ -482,6 +516,7 @@ class _HalvesBuilder:
             "SOURCE_ROWS": windows.source_rows(tile),
             "DENSE": 1,
             **epilogue_defines(self.epilogue),
+            **self.sums_defines(),
         }
         options: tuple[str, ...] = ()
         if self.native and self.planner.device.registers:
@@ -502,11 +537,28 @@ class _HalvesBuilder:
                     *(*ints(windows.pitch, windows.lines, product.groups), grid.argument()),
                     grid.taps_argument(in_3d(problem.kernel, 1)),
                     *epilogue_arguments(self.epilogue, problem.dtype),
+                    *self.sums_arguments(ceil_div(positions.rows, tile.m)),
                 ),
                 (result,),
             )
         )
         return True
+
+    def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
+        """Decline sums of a tile where another launch has its results, or another pass over them is faster."""
+        if self.tiles_summed is not None and (split or product.columns < FULL * round_up(product.columns, tile.n)):
+            raise Declined("leaves sums of tiles that are nearly full, and that have the whole depth")
+
+    def sums_defines(self) -> dict[str, int]:
+        """Return the macros of a kernel that leaves sums of its tiles of rows."""
+        return {} if self.tiles_summed is None else {"STATISTICS": 1, "BIASED": int(self.problem.bias)}
+
+    def sums_arguments(self, tiles: int) -> tuple[Any, ...]:
+        """Return the last argument of a kernel that leaves sums, and note how many tiles do."""
+        if self.tiles_summed is None:
+            return ()
+        self.tiles_summed.append(tiles)
+        return (Statistics(),)
 
     def choose_windows(
         self, windows: Windows, positions: Product, product: Product, channels: int
@@ -554,6 +606,7 @@ class _HalvesBuilder:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
         choice = self.choose(product, operation == "FILTER" and not grid.plain)
         split = choice.parts > 1 or kept < wide
+        self.expect_sums(product, choice.tile, split)
         if split and max(product.rows, product.groups) > MOST_ROWS:
             raise Declined(f"adds the sums of at most {MOST_ROWS} rows")
         dense = {
@@ -573,7 +626,7 @@ class _HalvesBuilder:
         finish = (Buffer("b" if has_bias else result), Buffer(result))
         sizes = (product.rows, product.columns)
         place, last = grid.target_argument(), epilogue_arguments(self.epilogue, problem.dtype)
-        fused = epilogue_defines(self.epilogue)
+        fused = {**epilogue_defines(self.epilogue), **self.sums_defines()}
         options = choice.tile.options if self.native else ()
         sums: tuple[Any, ...] = ()
         if split:
@@ -593,7 +646,7 @@ class _HalvesBuilder:
                     *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),
                     *(*ints(choice.parts, choice.steps, product.groups), grid.argument(), place),
                     grid.taps_argument(in_3d(problem.kernel, 1)),
-                    *(() if split else last),
+                    *(() if split else (*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m)))),
                 ),
                 (result,),
             )
