@@ -218,7 +218,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
 
     local float *const staged = (local float *)memory;
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more
-    stage_sums(sums, staged);
+    stage_sums(sums, staged, 0);
     for (int row = id; row < TILE_M; row += THREADS) {
         const int at = first + row, line = (uint)at / (uint)pitch, w = at - line * pitch;
         const int image = (uint)line / (uint)lines, h = line - image * lines;
@@ -227,5 +227,5 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 #define OF_PIXEL(row) (pixels[row] < 0 ? -1 : ((long)pixels[row] * groups + group) * columns)
-    STORE_STAGED(OF_PIXEL);
+    STORE_STAGED(OF_PIXEL, 0)
 }
