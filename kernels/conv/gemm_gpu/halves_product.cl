@@ -65,7 +65,12 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
 // FIRST(row): the target's element of the group's first column in a row of the tile; below 0: the row is not stored.
 // The usual case has short code of its own: products of few steps wait for instructions.
 #define ROWS_AT_A_TIME (THREADS / VECTORS_OF_ROW)
+#if THREADS % VECTORS_OF_ROW
+#define FIRST_ROW \
+    ((int)get_local_id(0) < ROWS_AT_A_TIME * VECTORS_OF_ROW ? (int)get_local_id(0) / VECTORS_OF_ROW : TILE_M)
+#else
 #define FIRST_ROW ((int)get_local_id(0) / VECTORS_OF_ROW)
+#endif
 #define COLUMN_OF_ITEM ((int)get_local_id(0) % VECTORS_OF_ROW * 8)
 #define STAGED8(row)                                                           \
     (float8)(*(local const float4 *)(staged + STAGED_AT(row, COLUMN_OF_ITEM)), \

@@ -83,6 +83,8 @@
 #define SUMS_COUNT "32"
 #elif UNITS_N == 128
 #define SUMS_COUNT "64"
+#elif UNITS_N == 192
+#define SUMS_COUNT "96"
 #else
 #define SUMS_COUNT "128"
 #endif
