@@ -69,6 +69,9 @@ IN_PLACE void store_phase(const float *sums, local float *staged, local const Ro
         barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads what was there
         stage_sums(sums, staged, begin);
         barrier(CLK_LOCAL_MEM_FENCE);
+#ifdef NO_STORE
+        if (accumulate == 77)
+#endif
         STORE_STAGED(OF_PHASE, begin)
     }
 }
@@ -143,9 +146,14 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     const int channels, const int groups, const int phases_of_set, const Grid grid, const Target place, const Taps met,
     const Divisors by, const StridePhases list EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
+    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
+#ifdef SETS_INNER
+    const uint linear = get_group_id(0) + get_group_id(1) * get_num_groups(0), sets = get_num_groups(1), tile = linear / sets, set = linear - tile * sets;
+#else
+    const uint tile = get_group_id(0), set = get_group_id(1);
+#endif
     const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
-    const int group = get_group_id(2), begin = get_group_id(1) * phases_of_set, end = min(begin + phases_of_set, PHASES);
+    const int group = get_group_id(2), begin = set * phases_of_set, end = min(begin + phases_of_set, PHASES);
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
     local uchar memory[TILES_BYTES] TILE_ALIGNMENT;
     local StridePhase phases[PHASES];

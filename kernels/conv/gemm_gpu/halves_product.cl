@@ -81,6 +81,11 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
 #define WHOLE_AHEAD 4
 #endif
 #endif
+#ifndef ROWS_UNROLLED
+#define ROWS_UNROLLED 1
+#endif
+#define TEXT_OF(...) #__VA_ARGS__
+#define UNROLLED(count) _Pragma(TEXT_OF(unroll count))
 #ifdef WHOLE_AHEAD
 // Of inputs as large as the result vectors of several rows are read before the first row is stored.
 #define STORE_ROWS(FIRST)                                                                               \
@@ -99,7 +104,7 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
     }
 #else
 #define STORE_ROWS(FIRST)                                                                                  \
-    _Pragma("unroll 1") for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {                   \
+    UNROLLED(ROWS_UNROLLED) for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {               \
         const long at = FIRST(row) + column;                                                               \
         if (at >= column) {                                                                                \
             const float8 sum = first_sum + STAGED8(row);                                                   \
