@@ -42,14 +42,21 @@ ALWAYS_INLINE void multiply_steps(
         if (i < steps) COPY_STEP(i, grid, met);
         COPIES_COMMIT;
     }
+#if LATE
+    AWAIT_COPIES;
+#endif
     int now = 0, next = AHEAD % STAGES;
     for (int step = 0; step < steps; step++) {
-        COPIES_WAIT(AHEAD - 1);
-        FENCE_TILES;
+#if !LATE
+        AWAIT_COPIES;
+#endif
         barrier(CLK_LOCAL_MEM_FENCE);  // the step's tiles are there, and those of `next` are not read any more
         MULTIPLY(sums, A_STAGE(now), 0, B_STAGE(now));
         if (step + AHEAD < steps) COPY_STEP(next, grid, met);
         COPIES_COMMIT;
+#if LATE
+        AWAIT_COPIES;  // of the next step, while the products run
+#endif
         PRODUCTS_WAIT(sums, PENDING);
         now = now + 1 == STAGES ? 0 : now + 1;
         next = next + 1 == STAGES ? 0 : next + 1;

@@ -113,6 +113,9 @@ ALWAYS_INLINE void multiply_phases(const int begin, const int end, local ushort 
         COPY_AHEAD(i);
         COPIES_COMMIT;
     }
+#if LATE
+    AWAIT_COPIES;
+#endif
     int now = 0, next = AHEAD % STAGES, last = 0;
 #pragma unroll 1
     for (int index = begin; index < end; index++) {
@@ -123,12 +126,16 @@ ALWAYS_INLINE void multiply_phases(const int begin, const int end, local ushort 
         const int steps = steps_of(phase, channels);
 #pragma unroll 1
         for (int step = 0; step < steps; step++) {
-            COPIES_WAIT(AHEAD - 1);
-            FENCE_TILES;
+#if !LATE
+            AWAIT_COPIES;
+#endif
             barrier(CLK_LOCAL_MEM_FENCE);  // the step's tiles are there, and those of `next` are not read any more
             MULTIPLY(sums, A_STAGE(now), 0, B_STAGE(now));
             COPY_AHEAD(next);
             COPIES_COMMIT;
+#if LATE
+            AWAIT_COPIES;  // of the next step, while the products run
+#endif
             PRODUCTS_WAIT(sums, PENDING);
             last = now;
             now = now + 1 == STAGES ? 0 : now + 1;

@@ -35,6 +35,18 @@
 #ifdef MICRO
 #include "conv/gemm_gpu/micro/halves.cl"
 
+#ifndef LATE
+#define LATE 1
+#endif
+#ifdef NO_FENCE
+#define AWAIT_COPIES COPIES_WAIT(AHEAD - 1)
+#else
+// Waits for the copies of the first step that is not multiplied yet; the units see them once all work-items met.
+#define AWAIT_COPIES         \
+    COPIES_WAIT(AHEAD - 1);  \
+    FENCE_TILES
+#endif
+
 // Where a row's columns are in local memory. What work-items write at once, two columns of eight rows, is in
 // different banks: by a distance of eight floats between rows, or, where there is no room for it, by another order of
 // the vectors. STAGED_COLUMNS: of the tile, so many columns are there at the same time.
@@ -84,8 +96,13 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
 #ifndef ROWS_UNROLLED
 #define ROWS_UNROLLED 1
 #endif
-#define TEXT_OF(...) #__VA_ARGS__
-#define UNROLLED(count) _Pragma(TEXT_OF(unroll count))
+#if ROWS_UNROLLED == 4
+#define UNROLLED_ROWS _Pragma("unroll 4")
+#elif ROWS_UNROLLED == 2
+#define UNROLLED_ROWS _Pragma("unroll 2")
+#else
+#define UNROLLED_ROWS _Pragma("unroll 1")
+#endif
 #ifdef WHOLE_AHEAD
 // Of inputs as large as the result vectors of several rows are read before the first row is stored.
 #define STORE_ROWS(FIRST)                                                                               \
@@ -104,7 +121,7 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
     }
 #else
 #define STORE_ROWS(FIRST)                                                                                  \
-    UNROLLED(ROWS_UNROLLED) for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {               \
+    UNROLLED_ROWS for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {               \
         const long at = FIRST(row) + column;                                                               \
         if (at >= column) {                                                                                \
             const float8 sum = first_sum + STAGED8(row);                                                   \
