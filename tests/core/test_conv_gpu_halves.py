@@ -139,9 +139,7 @@ def test_phases_together_match_float64(text: str, of_set: int, forced: list, mon
     "tile",
     [pytest.param(tile, id=f"{units}-{tile.name}") for units in FORMS for tile in tiles(units) if tile.n % 64 == 0],
 )
-def test_every_tile_of_phases_matches_float64(
-    tile: HalvesTile, forced: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_tile_of_phases_matches_float64(tile: HalvesTile, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     phases_together(monkeypatch, tile, 3)
     text = "conv backward_data f16 n2 ic136 ih11 iw14 oc64 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc"
     check(Context.on(None), core.parse(text), FORMS[tile.units].NAME, accumulate=True)
@@ -222,15 +220,27 @@ def test_every_tile_matches_float64(direction: str, tile: HalvesTile, forced: li
     check(Context.on(None), EVERY_TILE.with_direction(direction), FORMS[tile.units].NAME)
 
 
-def test_addresses_that_are_no_multiples_of_a_vector(forced: list) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv forward f16 n1 ic16 ih5 iw6 oc24 kh3 kw3 ph1 pw1 layout=nhwc",
+        "conv backward_data f16 n1 ic16 ih7 iw6 oc24 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",
+        "conv backward_data f16 n1 ic16 ih7 iw6 oc64 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",
+    ],
+)
+def test_addresses_that_are_no_multiples_of_a_vector(text: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     forced[:] = [SMALLEST["mma"], 1]
-    problem = core.parse("conv forward f16 n1 ic16 ih5 iw6 oc24 kh3 kw3 ph1 pw1 layout=nhwc")
+    phases_together(monkeypatch, SMALLEST["mma"], 2)
+    problem = core.parse(text)
     rng = np.random.default_rng(0)
-    x, w, y = (np.empty(np.prod(a.shape) + 1, np.float16)[1:].reshape(a.shape) for a in problem.arguments())
-    x[...], w[...], y[...] = rng.standard_normal(x.shape), rng.standard_normal(w.shape), np.nan
-    Context.on(None).plan(problem, MMA.NAME).run(x=x, w=w, y=y)
-    exact = problem.reference({"x": x, "w": w})["y"]
-    assert np.abs(y - exact).max() <= 2**-10 * np.abs(exact).max()
+    arrays = {a.name: np.empty(np.prod(a.shape) + 1, np.float16)[1:].reshape(a.shape) for a in problem.arguments()}
+    *inputs, result = arrays
+    for name in inputs:
+        arrays[name][...] = rng.standard_normal(arrays[name].shape)
+    arrays[result][...] = np.nan
+    Context.on(None).plan(problem, MMA.NAME).run(**arrays)
+    exact = problem.reference({name: arrays[name] for name in inputs})[result]
+    assert np.abs(arrays[result] - exact).max() <= 2**-10 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("units", FORMS)

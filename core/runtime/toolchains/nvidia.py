@@ -141,6 +141,6 @@ def patched(ptx: bytes, options: tuple[str, ...] = ()) -> bytes:
         raise BuildError(f"[kernel] got a binary that starts with {ptx[:60]!r}, expected PTX for sm_90")
     for option in options:
         if option.startswith(MOST_REGISTERS):
-            directive = f".maxnreg {int(option[len(MOST_REGISTERS) :])}\n"
-            after = WORK_GROUP_SIZE.sub(lambda found: found[0] + directive.encode(), after)
+            directive = f".maxnreg {int(option[len(MOST_REGISTERS) :])}\n".encode()
+            after = WORK_GROUP_SIZE.sub(rb"\g<0>" + directive, after)
     return before + target + b"a" + after.replace(MARK.encode(), b"")

@@ -42,21 +42,14 @@ ALWAYS_INLINE void multiply_steps(
         if (i < steps) COPY_STEP(i, grid, met);
         COPIES_COMMIT;
     }
-#if LATE
-    AWAIT_COPIES;
-#endif
     int now = 0, next = AHEAD % STAGES;
     for (int step = 0; step < steps; step++) {
-#if !LATE
-        AWAIT_COPIES;
-#endif
+        COPIES_WAIT(AHEAD - 1);
+        FENCE_TILES;
         barrier(CLK_LOCAL_MEM_FENCE);  // the step's tiles are there, and those of `next` are not read any more
         MULTIPLY(sums, A_STAGE(now), 0, B_STAGE(now));
         if (step + AHEAD < steps) COPY_STEP(next, grid, met);
         COPIES_COMMIT;
-#if LATE
-        AWAIT_COPIES;  // of the next step, while the products run
-#endif
         PRODUCTS_WAIT(sums, PENDING);
         now = now + 1 == STAGES ? 0 : now + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
@@ -110,7 +103,8 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more
     stage_sums(sums, staged, 0);
     barrier(CLK_LOCAL_MEM_FENCE);
-#define OF_ROW(row) (row_tile + (row) < rows ? first_of_row(row_tile + (row), columns, groups, group, rows, place, by) : -1)
+#define OF_ROW(row) \
+    (row_tile + (row) < rows ? first_of_row(row_tile + (row), columns, groups, group, rows, place, by) : -1)
     STORE_STAGED(OF_ROW, 0)
 #endif
 }

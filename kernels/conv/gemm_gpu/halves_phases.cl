@@ -1,5 +1,5 @@
-// Backward data of a strided convolution in channels last by matrix units whose operands are of 16 bits: the products of
-// all phases of the stride in one launch (halves.cl has their layouts).
+// Backward data of a strided convolution in channels last by matrix units whose operands are of 16 bits: the products
+// of all phases of the stride in one launch (halves.cl has their layouts).
 //
 // A phase is every stride-th pixel of dx along each axis, those that meet the same taps. All of them have one grid, the
 // largest phase's: its pixel u is pixel u * stride + place of dx in a phase. A work-group makes a tile of it in
@@ -9,6 +9,7 @@
 // Global: work-groups for tiles, columns innermost; sets of phases; groups.
 
 #define STAGED_COLUMNS (TILE_M > TILE_N || TILE_N < 64 ? 32 : 64)  // so that they fit the memory of a step
+#define UNROLLED_ROWS _Pragma("unroll 4")
 
 #include "conv/gemm_gpu/halves_product.cl"
 
@@ -22,21 +23,22 @@ typedef struct {
 // Where a row of the tile is stored in a phase whose place is 0, and which phases have it.
 typedef struct {
     int pixel;
-    int last;  // bits: the pixel is the last one of an axis, which a shorter phase does not have; EVERY: of none
+    int last;  // bits: the pixel is the last one of an axis, which a shorter phase does not have; EVERY: no pixel
 } RowPlace;
 #define EVERY 8
 
 IN_PLACE RowPlace row_place(const int row, const int rows, const Grid grid, const Target place, const Divisors by) {
     const GridPixel at = grid_pixel(row, grid, by);
     RowPlace found;
-    found.pixel = ((at.image * place.size_d + at.d * place.stride_d) * place.size_h + at.h * place.stride_h) *
-                      place.size_w + at.w * place.stride_w;
-    found.last = row >= rows ? EVERY
-                             : (at.d == grid.size_d - 1) + 2 * (at.h == grid.size_h - 1) + 4 * (at.w == grid.size_w - 1);
+    found.pixel =
+        ((at.image * place.size_d + at.d * place.stride_d) * place.size_h + at.h * place.stride_h) * place.size_w +
+        at.w * place.stride_w;
+    found.last =
+        row >= rows ? EVERY : (at.d == grid.size_d - 1) + 2 * (at.h == grid.size_h - 1) + 4 * (at.w == grid.size_w - 1);
     return found;
 }
 
-// What a phase's rows have to be, see RowPlace.
+// Bits of `RowPlace.last` of the rows that a phase does not have.
 IN_PLACE int lacks(const StridePhase phase, const Grid grid, const Target place) {
     return EVERY + ((grid.size_d - 1) * place.stride_d + phase.place_d >= place.size_d) +
            2 * ((grid.size_h - 1) * place.stride_h + phase.place_h >= place.size_h) +
@@ -55,9 +57,10 @@ typedef struct {
 } Ahead;
 
 // Stores the sums of a phase.
-IN_PLACE void store_phase(const float *sums, local float *staged, local const RowPlace *row_places, const StridePhase phase,
-                          const Grid grid, const Target place, const int columns, const int column_tile,
-                          const int groups, const int group, TENSOR(target), const int accumulate TAKE_EPILOGUE) {
+IN_PLACE void store_phase(const float *sums, local float *staged, local const RowPlace *row_places,
+                          const StridePhase phase, const Grid grid, const Target place, const int columns,
+                          const int column_tile, const int groups, const int group, TENSOR(target),
+                          const int accumulate TAKE_EPILOGUE) {
     const int wanted = lacks(phase, grid, place), has_bias = 0;
     const int further = (phase.place_d * place.size_h + phase.place_h) * place.size_w + phase.place_w;
     global const stored *const bias_base = target_base;
@@ -69,9 +72,6 @@ IN_PLACE void store_phase(const float *sums, local float *staged, local const Ro
         barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads what was there
         stage_sums(sums, staged, begin);
         barrier(CLK_LOCAL_MEM_FENCE);
-#ifdef NO_STORE
-        if (accumulate == 77)
-#endif
         STORE_STAGED(OF_PHASE, begin)
     }
 }
@@ -81,9 +81,9 @@ IN_PLACE void copy_ahead(Ahead *ahead, Loader *loader, local ushort *to, const i
     while (ahead->steps == 0 && ++ahead->phase < end) {
         const StridePhase phase = phases[ahead->phase];
         ahead->steps = steps_of(phase, channels);
-#define OF_AXIS(a)                                 \
-    ahead->grid.taps_##a = phase.taps_##a;         \
-    ahead->grid.begin_##a = phase.begin_##a;       \
+#define OF_AXIS(a)                           \
+    ahead->grid.taps_##a = phase.taps_##a;   \
+    ahead->grid.begin_##a = phase.begin_##a; \
     ahead->met.first_##a = phase.first_##a;
         OF_AXIS(d)
         OF_AXIS(h)
@@ -96,12 +96,12 @@ IN_PLACE void copy_ahead(Ahead *ahead, Loader *loader, local ushort *to, const i
 }
 
 // Multiplies and stores phases [begin, end).
-ALWAYS_INLINE void multiply_phases(const int begin, const int end, local ushort *tiles, local const StridePhase *phases,
-                                   local const RowPlace *row_places, CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(target),
-                                   const int accumulate, const int rows, const int columns, const int channels,
-                                   const int groups, const int group, const int row_tile, const int column_tile,
-                                   const bool aligned, const Grid grid, const Target place, const Taps met,
-                                   const Divisors by TAKE_EXCHANGE TAKE_EPILOGUE) {
+ALWAYS_INLINE void multiply_phases(
+    const int begin, const int end, local ushort *tiles, local const StridePhase *phases,
+    local const RowPlace *row_places, CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(target), const int accumulate,
+    const int rows, const int columns, const int channels, const int groups, const int group, const int row_tile,
+    const int column_tile, const bool aligned, const Grid grid, const Target place, const Taps met,
+    const Divisors by TAKE_EXCHANGE TAKE_EPILOGUE) {
     Loader loader;
     loader_open(&loader, OPEN(a), OPEN(b), rows, columns, 0, channels, 0, groups, group, row_tile, column_tile, 0, grid,
                 met, by);
@@ -113,9 +113,6 @@ ALWAYS_INLINE void multiply_phases(const int begin, const int end, local ushort 
         COPY_AHEAD(i);
         COPIES_COMMIT;
     }
-#if LATE
-    AWAIT_COPIES;
-#endif
     int now = 0, next = AHEAD % STAGES, last = 0;
 #pragma unroll 1
     for (int index = begin; index < end; index++) {
@@ -126,24 +123,20 @@ ALWAYS_INLINE void multiply_phases(const int begin, const int end, local ushort 
         const int steps = steps_of(phase, channels);
 #pragma unroll 1
         for (int step = 0; step < steps; step++) {
-#if !LATE
-            AWAIT_COPIES;
-#endif
+            COPIES_WAIT(AHEAD - 1);
+            FENCE_TILES;
             barrier(CLK_LOCAL_MEM_FENCE);  // the step's tiles are there, and those of `next` are not read any more
             MULTIPLY(sums, A_STAGE(now), 0, B_STAGE(now));
             COPY_AHEAD(next);
             COPIES_COMMIT;
-#if LATE
-            AWAIT_COPIES;  // of the next step, while the products run
-#endif
             PRODUCTS_WAIT(sums, PENDING);
             last = now;
             now = now + 1 == STAGES ? 0 : now + 1;
             next = next + 1 == STAGES ? 0 : next + 1;
         }
         PRODUCTS_WAIT(sums, 0);
-        store_phase(sums, (local float *)A_STAGE(last), row_places, phase, grid, place, columns, column_tile, groups, group,
-                    target_base, target_offset, accumulate PASS_EPILOGUE);
+        store_phase(sums, (local float *)A_STAGE(last), row_places, phase, grid, place, columns, column_tile, groups,
+                    group, target_base, target_offset, accumulate PASS_EPILOGUE);
     }
     COPIES_WAIT(0);
 }
@@ -153,14 +146,10 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     const int channels, const int groups, const int phases_of_set, const Grid grid, const Target place, const Taps met,
     const Divisors by, const StridePhases list EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
-#ifdef SETS_INNER
-    const uint linear = get_group_id(0) + get_group_id(1) * get_num_groups(0), sets = get_num_groups(1), tile = linear / sets, set = linear - tile * sets;
-#else
-    const uint tile = get_group_id(0), set = get_group_id(1);
-#endif
+    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
     const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
-    const int group = get_group_id(2), begin = set * phases_of_set, end = min(begin + phases_of_set, PHASES);
+    const int group = get_group_id(2), begin = get_group_id(1) * phases_of_set,
+              end = min(begin + phases_of_set, PHASES);
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
     local uchar memory[TILES_BYTES] TILE_ALIGNMENT;
     local StridePhase phases[PHASES];

@@ -35,18 +35,6 @@
 #ifdef MICRO
 #include "conv/gemm_gpu/micro/halves.cl"
 
-#ifndef LATE
-#define LATE 1
-#endif
-#ifdef NO_FENCE
-#define AWAIT_COPIES COPIES_WAIT(AHEAD - 1)
-#else
-// Waits for the copies of the first step that is not multiplied yet; the units see them once all work-items met.
-#define AWAIT_COPIES         \
-    COPIES_WAIT(AHEAD - 1);  \
-    FENCE_TILES
-#endif
-
 // Where a row's columns are in local memory. What work-items write at once, two columns of eight rows, is in
 // different banks: by a distance of eight floats between rows, or, where there is no room for it, by another order of
 // the vectors. STAGED_COLUMNS: of the tile, so many columns are there at the same time.
@@ -93,35 +81,28 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
 #define WHOLE_AHEAD 4
 #endif
 #endif
-#ifndef ROWS_UNROLLED
-#define ROWS_UNROLLED 1
-#endif
-#if ROWS_UNROLLED == 4
-#define UNROLLED_ROWS _Pragma("unroll 4")
-#elif ROWS_UNROLLED == 2
-#define UNROLLED_ROWS _Pragma("unroll 2")
-#else
+#ifndef UNROLLED_ROWS
 #define UNROLLED_ROWS _Pragma("unroll 1")
 #endif
 #ifdef WHOLE_AHEAD
 // Of inputs as large as the result vectors of several rows are read before the first row is stored.
-#define STORE_ROWS(FIRST)                                                                               \
+#define STORE_ROWS(FIRST)                                                                                    \
     _Pragma("unroll 1") for (int first = FIRST_ROW; first < TILE_M; first += ROWS_AT_A_TIME * WHOLE_AHEAD) { \
-        long places[WHOLE_AHEAD];                                                                       \
-        ushort8 results[WHOLE_AHEAD];                                                                   \
-        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) {                                       \
-            const int row = first + a * ROWS_AT_A_TIME;                                                 \
-            const long at = row < TILE_M ? FIRST(row) + column : -1;                                    \
-            places[a] = at >= column ? at : -1;                                                         \
-            const float8 sum = first_sum + STAGED8(row < TILE_M ? row : first);                         \
-            results[a] = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at >= column ? at : channel)); \
-        }                                                                                               \
-        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) if (places[a] >= 0) *                   \
-            (global ushort8 *)(OPEN(target) + places[a]) = results[a];                                  \
+        long places[WHOLE_AHEAD];                                                                            \
+        ushort8 results[WHOLE_AHEAD];                                                                        \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) {                                            \
+            const int row = first + a * ROWS_AT_A_TIME;                                                      \
+            const long at = row < TILE_M ? FIRST(row) + column : -1;                                         \
+            places[a] = at >= column ? at : -1;                                                              \
+            const float8 sum = first_sum + STAGED8(row < TILE_M ? row : first);                              \
+            results[a] = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at >= column ? at : channel));      \
+        }                                                                                                    \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) if (places[a] >= 0) *                        \
+            (global ushort8 *)(OPEN(target) + places[a]) = results[a];                                       \
     }
 #else
 #define STORE_ROWS(FIRST)                                                                                  \
-    UNROLLED_ROWS for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {               \
+    UNROLLED_ROWS for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {                         \
         const long at = FIRST(row) + column;                                                               \
         if (at >= column) {                                                                                \
             const float8 sum = first_sum + STAGED8(row);                                                   \
@@ -129,20 +110,20 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
         }                                                                                                  \
     }
 #endif
-#define STORE_STAGED(FIRST, begin)                                                                                   \
-    {                                                                                                                \
-        const int column = column_tile + (begin) + COLUMN_OF_ITEM, channel = group * columns + column;            \
-        if (column >= columns) {                                                                                     \
-        } else if (columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0 && EXTRAS_ALIGNED && !accumulate) {             \
-            const float8 first_sum = has_bias ? VLOAD(OPEN(bias), channel) : (float8)(0);                            \
-            STORE_ROWS(FIRST)                                                                                        \
-        } else {                                                                                                     \
-            _Pragma("unroll 1") for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {                     \
-                const long at = FIRST(row) + column;                                                                 \
-                if (at >= column)                                                                                    \
-                    finish8(STAGED8(row), OPEN(target), at, channel, columns - column, OPEN(bias), has_bias,         \
-                            accumulate PASS_EPILOGUE);                                                               \
-            }                                                                                                        \
-        }                                                                                                            \
+#define STORE_STAGED(FIRST, begin)                                                                           \
+    {                                                                                                        \
+        const int column = column_tile + (begin) + COLUMN_OF_ITEM, channel = group * columns + column;       \
+        if (column >= columns) {                                                                             \
+        } else if (columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0 && EXTRAS_ALIGNED && !accumulate) {     \
+            const float8 first_sum = has_bias ? VLOAD(OPEN(bias), channel) : (float8)(0);                    \
+            STORE_ROWS(FIRST)                                                                                \
+        } else {                                                                                             \
+            _Pragma("unroll 1") for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {             \
+                const long at = FIRST(row) + column;                                                         \
+                if (at >= column)                                                                            \
+                    finish8(STAGED8(row), OPEN(target), at, channel, columns - column, OPEN(bias), has_bias, \
+                            accumulate PASS_EPILOGUE);                                                       \
+            }                                                                                                \
+        }                                                                                                    \
     }
 #endif

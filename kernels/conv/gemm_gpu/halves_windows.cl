@@ -135,16 +135,12 @@ ALWAYS_INLINE void multiply_taps(float sums[SUMS], local ushort *sources, local 
         copied = tap_after(copied, grid);
         COPIES_COMMIT;
     }
-#if LATE
-    AWAIT_COPIES;
-#endif
     int now = 0, next = AHEAD % STAGES, of_chunk = 0, plane = 0;
     // the next 64 channels are copied while the first taps are multiplied, so that all of it is there in time
     const int shares = taps - AHEAD - PENDING + 1, share = (SOURCE_ROWS + shares - 1) / shares;
     for (int step = 0; step < steps; step++) {
-#if !LATE
-        AWAIT_COPIES;
-#endif
+        COPIES_WAIT(AHEAD - 1);
+        FENCE_TILES;
         barrier(CLK_LOCAL_MEM_FENCE);
         MULTIPLY(sums, sources + plane * SOURCE_TILE, SHIFT_OF(tap), tiles + now * B_TILE);
         if (copied.chunk < chunks) COPY_WEIGHTS(next, copied);
@@ -157,9 +153,6 @@ ALWAYS_INLINE void multiply_taps(float sums[SUMS], local ushort *sources, local 
                 (tap.chunk + 1) * HALVES_DEPTH, channels, pixel_step, aligned);
 #endif
         COPIES_COMMIT;
-#if LATE
-        AWAIT_COPIES;  // of the next step, while the products run
-#endif
         PRODUCTS_WAIT(sums, PENDING);
         now = now + 1 == STAGES ? 0 : now + 1;
         next = next + 1 == STAGES ? 0 : next + 1;

@@ -58,11 +58,13 @@ SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
-MOST_PHASES = 12  # of a stride in one launch: they are a kernel argument
+MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # in cycles, as halves_costs.txt has them
 LAUNCH = 12000  # of sums' launch
+SOURCES = 1.55  # how many times as long windows take that are copied again and again, for 64 channels after the others
+DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
 SUM = 0.0027  # to write and read a sum of a part, of the whole device
 
 
@@ -186,9 +188,10 @@ def _cycles(
 def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
     """Estimate the time of a product by windows, whose rows are positions; see `cycles`."""
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-    steps = windows.taps * ceil_div(product.depth // windows.taps, HALVES_DEPTH)
+    chunks = ceil_div(product.depth // windows.taps, HALVES_DEPTH)
+    slower = tile.slower_windows * (SOURCES if chunks > 1 else 1.0)
     nbytes = (tile.n + windows.source_rows(tile) / windows.taps) * HALVES_DEPTH * 2
-    return tile.slower_windows * _cycles(tile, work_groups, steps, nbytes, busy, units)
+    return slower * _cycles(tile, work_groups, windows.taps * chunks, nbytes, busy, units)
 
 
 @dataclass(frozen=True)
@@ -223,9 +226,10 @@ def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: in
     for tile in candidates:
         tiles = ceil_div(rows, tile.m) * ceil_div(columns, tile.n)
         nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
+        slower = tile.slower * (DRAINED if tile.pending else 1.0)
         for of_set in range(1, len(steps) + 1):
             sets = ceil_div(len(steps), of_set)
-            time = tile.slower * _cycles(
+            time = slower * _cycles(
                 tile, tiles * groups * sets, sum(steps) / sets, nbytes, tile.busy, units, stores=of_set
             )
             if tiles <= LARGEST // tile.threads and (best is None or time < best.time):

@@ -6,8 +6,8 @@
 // DATA       pixels of dx x the depth: tap, channel   the depth x input channels
 // FILTER     pixels x output channels                 pixels, at a tap x input channels
 //
-// WHOLE: channels are a multiple of 64, so that a step has one tap. PHASES: pixels are those of every phase of a stride,
-// and the grid's taps and its `begin` one phase's, see halves_phases.cl.
+// WHOLE: channels are a multiple of 64, so that a step has one tap. PHASES: pixels are those of all phases of a stride,
+// and the grid's taps and its `begin` are one phase's (halves_phases.cl).
 //
 // Work-item `id` copies vector id % 8 of rows id / 8 + i * ROWS_AT_ONCE, of each block of 64 columns.
 
@@ -426,6 +426,6 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
 #define COPY_STEP(stage, grid, met) \
     loader_copy(&loader, A_STAGE(stage), B_STAGE(stage), depth, channels, row_step, groups, aligned, grid)
 #else
-#define COPY_STEP(stage, grid, met)                                                                                   \
+#define COPY_STEP(stage, grid, met) \
     loader_copy(&loader, A_STAGE(stage), B_STAGE(stage), columns, depth, channels, groups, group, aligned, grid, met)
 #endif

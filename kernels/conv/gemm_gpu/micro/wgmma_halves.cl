@@ -14,8 +14,8 @@
 
 #define WARPGROUP ((int)get_local_id(0) / 128)
 #define OF_WARPGROUP ((uint)get_local_id(0) % 128)
-#define SUM_ROW(e)                                                                                                    \
-    ((WARPGROUP * BLOCKS_M + (e) / SUMS_OF_BLOCK) * 64 + (int)(OF_WARPGROUP / 32 * 16 + OF_WARPGROUP % 32 / 4) +     \
+#define SUM_ROW(e)                                                                                               \
+    ((WARPGROUP * BLOCKS_M + (e) / SUMS_OF_BLOCK) * 64 + (int)(OF_WARPGROUP / 32 * 16 + OF_WARPGROUP % 32 / 4) + \
      (e) / 2 % 2 * 8)
 #define SUM_COLUMN(e) ((e) % SUMS_OF_BLOCK / 4 * 8 + (int)(OF_WARPGROUP % 4 * 2))
 

@@ -56,8 +56,9 @@ typedef struct {
 #define PRODUCT_OF(TEXT) TEXT("128", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3, "64", "65", "66", "67", "68", "69")
 #elif UNITS_N == 192
 #define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80)
-#define PRODUCT_OF(TEXT)                                                                                              \
-    TEXT("192", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5, "96", "97", "98", "99", "100", "101")
+#define PRODUCT_OF(TEXT)                                                                                           \
+    TEXT("192", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5, "96", "97", "98", "99", "100", \
+         "101")
 #elif UNITS_N == 256
 #define ALL_SUMS(s)                                                                                         \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96), \
