@@ -43,10 +43,10 @@ FAULTS = {
         "ahead->met.first_##a = 0;",
         PHASES_TOGETHER,
     ),
-    "pixels that a shorter phase does not have are stored": (
+    "no phase has the last pixel of a row": (
         "conv/gemm_gpu/halves_phases.cl",
-        "row_places[row].last & wanted ? -1",
-        "row_places[row].last & EVERY ? -1",
+        "4 * ((grid.size_w - 1) * place.stride_w + phase.place_w >= place.size_w);",
+        "4;",
         PHASES_TOGETHER,
     ),
     "bias forgotten": (
