@@ -28,16 +28,26 @@ UNITS = "core/test_conv_gpu_halves.py::test_units_are_checked[%s]"
 LAST_COLUMNS = "conv forward bf16 n3 ic136 ih4 iw5 oc72 kh1 kw1 layout=nhwc"
 HALVES = "core/test_conv_gpu_halves.py::test_matches_float64[%s-%s]"
 
+PHASES_TOGETHER = (
+    "core/test_conv_gpu_halves.py::test_phases_together_match_float64[conv backward_data f16 n2 ic16 ih7 iw8 oc40"
+    " kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc-2]"
+)
+
 QUICK: dict[str, str] = {}  # variables of the environment of tests on kernels with a fault
 
 # kernel file, what stands there, what is planted, the test that must notice, or a file and pytest's -k
 FAULTS = {
     "a phase's taps in the order of the kernel": (
-        "conv/gemm_gpu/halves.cl",
-        "met.step_##a = -phases.distance_##a;",
-        "met.step_##a = 0;",
-        "core/test_conv_gpu_halves.py::test_phases_together_match_float64[conv backward_data f16 n2 ic16 ih7 iw8 oc40"
-        " kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc]",
+        "conv/gemm_gpu/halves_phases.cl",
+        "ahead->met.first_##a = phase.first_##a;",
+        "ahead->met.first_##a = 0;",
+        PHASES_TOGETHER,
+    ),
+    "no phase has the last pixel of a row": (
+        "conv/gemm_gpu/halves_phases.cl",
+        "4 * ((grid.size_w - 1) * place.stride_w + phase.place_w >= place.size_w);",
+        "4;",
+        PHASES_TOGETHER,
     ),
     "bias forgotten": (
         "conv/gemm_cpu/gemm.cl",

@@ -81,11 +81,11 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
 // What a work-item reads of a part, and adds to its sums; then it moves the sums to where all work-items have them.
 #if MAKES != 7
 #define PART_FIELDS real sum, square;
-#define READ_PART(to, part)            \
-    to.sum = PART(part, 1)[channel];   \
+#define READ_PART(to, part)          \
+    to.sum = PART(part, 1)[channel]; \
     to.square = PART(part, 2)[channel];
-#define ADD_PART(from)   \
-    first += from.sum;   \
+#define ADD_PART(from) \
+    first += from.sum; \
     second += from.square;
 #define MOVE_SUMS
 #else
@@ -98,19 +98,19 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
 #define ADD_MOVED(apart, count, sum, square) \
     first += fma(count, apart, sum);         \
     second += fma(apart, fma(count, apart, 2 * (sum)), square);
-#define ADD_PART(from)                                       \
-    if (all_rows == 0) middle = from.shift;                  \
+#define ADD_PART(from)                                                \
+    if (all_rows == 0) middle = from.shift;                           \
     ADD_MOVED(from.shift - middle, from.count, from.sum, from.square) \
     all_rows += from.count;
 // A work-item's sums are around the shift of its first tile; those of the channel are around the mean of all that its
 // first work-item has, which come from all over x.
-#define MOVE_SUMS                                                           \
-    local real middles[JOINED];                                             \
-    if (me < JOINED) middles[me] = all_rows > 0 ? middle + first / all_rows : 0; \
-    barrier(CLK_LOCAL_MEM_FENCE);                                           \
+#define MOVE_SUMS                                                                                                \
+    local real middles[JOINED];                                                                                  \
+    if (me < JOINED) middles[me] = all_rows > 0 ? middle + first / all_rows : 0;                                 \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                                \
     const real own_first = first, own_second = second, apart = all_rows > 0 ? middle - middles[me % JOINED] : 0; \
-    first = second = 0;                                                     \
-    ADD_MOVED(apart, all_rows, own_first, own_second)                       \
+    first = second = 0;                                                                                          \
+    ADD_MOVED(apart, all_rows, own_first, own_second)                                                            \
     middle = middles[me % JOINED];
 #endif
 typedef struct {
@@ -119,29 +119,28 @@ typedef struct {
 #define READ_AT_ONCE 8  // parts, which all are on their way together
 #define EACH_PART _Pragma("unroll") for (int a = 0; a < READ_AT_ONCE; a++) if (begin + a * JOINING < parts)
 // The sums of all parts of a channel; the first work-item of the channel gets them.
-#define JOIN_PARTS                                                                                       \
-    local real firsts[GROUP], seconds[GROUP];                                                            \
-    const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;                    \
-    real first = 0, second = 0, middle = 0, all_rows = 0;                                                \
-    if (channel < channels) {                                                                            \
-        for (int begin = me / JOINED; begin < parts; begin += READ_AT_ONCE * JOINING) {                  \
-            Part of_parts[READ_AT_ONCE];                                                                 \
-            EACH_PART { READ_PART(of_parts[a], begin + a * JOINING) }                                    \
-            EACH_PART { ADD_PART(of_parts[a]) }                                                          \
-        }                                                                                                \
-    }                                                                                                    \
-    MOVE_SUMS                                                                                            \
-    firsts[me] = first;                                                                                  \
-    seconds[me] = second;                                                                                \
-    for (int left = JOINING / 2; left > 0; left /= 2) {                                                  \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
-        if (me < left * JOINED) {                                                                        \
-            firsts[me] += firsts[me + left * JOINED];                                                    \
-            seconds[me] += seconds[me + left * JOINED];                                                  \
-        }                                                                                                \
-    }                                                                                                    \
-    if (me >= JOINED || channel >= channels) return;                                                     \
-    first = firsts[me];                                                                                  \
+#define JOIN_PARTS                                                                                     \
+    local real firsts[GROUP], seconds[GROUP];                                                          \
+    const int me = get_local_id(0), channel = get_group_id(0) * JOINED + me % JOINED;                  \
+    real first = 0, second = 0, middle = 0, all_rows = 0;                                              \
+    if (channel < channels) {                                                                          \
+        for (int begin = me / JOINED; begin < parts; begin += READ_AT_ONCE * JOINING) {                \
+            Part of_parts[READ_AT_ONCE];                                                               \
+            EACH_PART{READ_PART(of_parts[a], begin + a * JOINING)} EACH_PART { ADD_PART(of_parts[a]) } \
+        }                                                                                              \
+    }                                                                                                  \
+    MOVE_SUMS                                                                                          \
+    firsts[me] = first;                                                                                \
+    seconds[me] = second;                                                                              \
+    for (int left = JOINING / 2; left > 0; left /= 2) {                                                \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
+        if (me < left * JOINED) {                                                                      \
+            firsts[me] += firsts[me + left * JOINED];                                                  \
+            seconds[me] += seconds[me + left * JOINED];                                                \
+        }                                                                                              \
+    }                                                                                                  \
+    if (me >= JOINED || channel >= channels) return;                                                   \
+    first = firsts[me];                                                                                \
     second = seconds[me];
 #endif
 

@@ -17,6 +17,21 @@ typedef struct {
 } Target;
 #endif
 
+// What `quotient` divides by (common/divide.cl) for the `size` of a grid, on each axis.
+#ifdef DIVISORS_FIELDS
+typedef struct {
+    DIVISORS_FIELDS
+} Divisors;
+#endif
+
+// Of a phase of a stride: its taps, which are those of the kernel from `first` down, where pixel 0 meets the first of
+// them, and where it is stored.
+#ifdef STRIDE_PHASE_FIELDS
+typedef struct {
+    STRIDE_PHASE_FIELDS
+} StridePhase;
+#endif
+
 // Tap j of `taps` is tap first + j * step of a kernel of `kernel` taps, on each axis.
 #ifdef TAPS_FIELDS
 typedef struct {

@@ -14,7 +14,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
-from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Halves, Product
+from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Halves, PhaseChoice, Product, in_sets
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
 from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.runtime import probes
@@ -75,7 +75,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
         return Choice(tile, ceil_div(product.steps, steps) if steps else 1, steps)
 
     monkeypatch.setattr(halves, "choose", choose)
-    monkeypatch.setattr(halves, "PHASE_LAUNCH", 0)  # phases of strides one by one
+    monkeypatch.setattr(halves, "MOST_PHASES", 0)  # phases of strides one by one
     monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: True)
     return wanted
 
@@ -104,19 +104,57 @@ PHASES = (
     "conv backward_data f16 n2 ic72 ih9 iw6 oc24 kh1 kw1 sh2 sw2 layout=nhwc",
     "conv backward_data f16 n2 ic24 ih5 iw1 oc16 kh3 kw1 sh3 sw2 ph2",
     "conv backward_data bf16 n2 ic16 ih9 iw13 oc24 kh2 kw3 sh2 sw2 pw1 layout=nhwc",  # rows end in another tile
+    "conv backward_data f16 n2 ic72 ih9 iw10 oc128 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",  # steps of one tap
+    "conv backward_data bf16 n2 ic136 ih7 iw7 oc64 kh1 kw2 sh2 sw2 ph1 layout=nhwc",
+    "conv backward_data f16 n1 ic16 ih10 iw8 oc64 kh3 kw3 sh3 sw2 layout=nhwc",
 )
 
 
+def phases_together(monkeypatch: pytest.MonkeyPatch, tile: HalvesTile, of_set: int) -> None:
+    """Let all phases of a stride run in one launch, with a tile, in sets of so many."""
+
+    def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: int) -> PhaseChoice:
+        count = min(of_set, len(phases))
+        return PhaseChoice(tile, in_sets([phase.steps for phase in phases], count), count)
+
+    monkeypatch.setattr(halves, "MOST_PHASES", 12)
+    monkeypatch.setattr(halves, "choose_phases", choose_phases)
+
+
+@pytest.mark.parametrize("of_set", [1, 2, 12])
 @pytest.mark.parametrize("text", PHASES)
-def test_phases_together_match_float64(text: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(halves, "PHASE_LAUNCH", 1e12)
+def test_phases_together_match_float64(text: str, of_set: int, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     units = "wgmma" if "bf16" in text else "mma"
-    forced[:] = [SMALLEST[units], 1]
+    forced[:] = [SMALLEST[units], 1]  # by which numbers of groups are compared
+    phases_together(monkeypatch, SMALLEST[units], of_set)
     problem = core.parse(text)
     context = Context.on(None)
     check(context, problem, FORMS[units].NAME, accumulate="n2" in text, rounded_first="layout" not in text)
     last = FORMS[units].plan(replace(problem, layout="nhwc"), context.planner)
     assert len(last.launches) == 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "tile",
+    [pytest.param(tile, id=f"{units}-{tile.name}") for units in FORMS for tile in tiles(units) if tile.n % 64 == 0],
+)
+def test_every_tile_of_phases_matches_float64(tile: HalvesTile, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    phases_together(monkeypatch, tile, 3)
+    text = "conv backward_data f16 n2 ic136 ih11 iw14 oc64 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc"
+    check(Context.on(None), core.parse(text), FORMS[tile.units].NAME, accumulate=True)
+
+
+def test_sets_of_phases() -> None:
+    """Sets have about as many steps, and their first phases are the longest ones."""
+    assert in_sets([1, 2, 4, 2], 1) == (2, 1, 3, 0)
+    assert in_sets([1, 2, 4, 2], 2) == (2, 0, 1, 3)
+    assert in_sets([1, 2, 4, 2], 3) == (2, 3, 0, 1)
+    assert in_sets([1, 2, 4, 2], 4) == (2, 1, 3, 0)
+    phases = [Product(64 * 784, 128, depth, 1) for depth in (128, 256, 256, 512)]
+    device = replace(an_h200(), halves=("wgmma-float16",))
+    choice = halves.choose_phases(phases, halves.fitting("wgmma", device), 132)
+    assert sorted(choice.order) == [0, 1, 2, 3]
 
 
 EPILOGUES = (
@@ -133,8 +171,10 @@ def test_epilogues_match_float64(text: str, forced: list, monkeypatch: pytest.Mo
     """Of sums and of data gradients, whose phases run one by one or together, and by windows."""
     case = Check(core.parse(text))
     forced[:] = [SMALLEST["mma"], 1]
-    for launch, windows in ((0, None), (1e12, None), (0, (SMALLEST["mma"], 3, 1))):
-        monkeypatch.setattr(halves, "PHASE_LAUNCH", launch)
+    for of_set, windows in ((0, None), (1, None), (4, None), (0, (SMALLEST["mma"], 3, 1))):
+        phases_together(monkeypatch, SMALLEST["mma"], of_set)
+        if not of_set:
+            monkeypatch.setattr(halves, "MOST_PHASES", 0)
         monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes, windows=windows: windows)
         context = Context.on(None)
         context.device = replace(context.device, is_cpu=False, is_gpu=True)
@@ -180,15 +220,27 @@ def test_every_tile_matches_float64(direction: str, tile: HalvesTile, forced: li
     check(Context.on(None), EVERY_TILE.with_direction(direction), FORMS[tile.units].NAME)
 
 
-def test_addresses_that_are_no_multiples_of_a_vector(forced: list) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv forward f16 n1 ic16 ih5 iw6 oc24 kh3 kw3 ph1 pw1 layout=nhwc",
+        "conv backward_data f16 n1 ic16 ih7 iw6 oc24 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",
+        "conv backward_data f16 n1 ic16 ih7 iw6 oc64 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",
+    ],
+)
+def test_addresses_that_are_no_multiples_of_a_vector(text: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
     forced[:] = [SMALLEST["mma"], 1]
-    problem = core.parse("conv forward f16 n1 ic16 ih5 iw6 oc24 kh3 kw3 ph1 pw1 layout=nhwc")
+    phases_together(monkeypatch, SMALLEST["mma"], 2)
+    problem = core.parse(text)
     rng = np.random.default_rng(0)
-    x, w, y = (np.empty(np.prod(a.shape) + 1, np.float16)[1:].reshape(a.shape) for a in problem.arguments())
-    x[...], w[...], y[...] = rng.standard_normal(x.shape), rng.standard_normal(w.shape), np.nan
-    Context.on(None).plan(problem, MMA.NAME).run(x=x, w=w, y=y)
-    exact = problem.reference({"x": x, "w": w})["y"]
-    assert np.abs(y - exact).max() <= 2**-10 * np.abs(exact).max()
+    arrays = {a.name: np.empty(np.prod(a.shape) + 1, np.float16)[1:].reshape(a.shape) for a in problem.arguments()}
+    *inputs, result = arrays
+    for name in inputs:
+        arrays[name][...] = rng.standard_normal(arrays[name].shape)
+    arrays[result][...] = np.nan
+    Context.on(None).plan(problem, MMA.NAME).run(**arrays)
+    exact = problem.reference({name: arrays[name] for name in inputs})[result]
+    assert np.abs(arrays[result] - exact).max() <= 2**-10 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("units", FORMS)

@@ -298,6 +298,9 @@ def test_hoppers_units_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ptx_gets_its_instructions() -> None:
     text = b".version 8.5\n.target sm_90, debug\n\t//sm_90a: wgmma.fence.sync.aligned;\n\tret;\0"
     assert nvidia.patched(text) == b".version 8.5\n.target sm_90a, debug\n\twgmma.fence.sync.aligned;\n\tret;\0"
+    limited = b".target sm_90\n.entry f(\n)\n.reqntid 256, 1, 1\n{\n//sm_90a: ret;\n}"
+    wanted = b".target sm_90a\n.entry f(\n)\n.reqntid 256, 1, 1\n.maxnreg 128\n{\nret;\n}"
+    assert nvidia.patched(limited, ("-cl-std=CL1.2", "-cl-nv-maxrregcount=128")) == wanted
     for other in (b".version 8.5\n.target sm_80\n", b".target sm_90a\n", b"\x7fELF"):
         with pytest.raises(BuildError, match=r"\[kernel\] got a binary .* expected PTX for sm_90"):
             nvidia.patched(other)

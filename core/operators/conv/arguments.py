@@ -8,6 +8,11 @@ from clgraft.core.planning.structs import Struct
 GRID = Struct("Grid", ("batch",), ("size", "source", "taps", "stride", "begin", "step"))
 # where a grid's pixels are stored: pixel u of `pixels` at position u * stride + begin of a tensor of `size`
 TARGET = Struct("Target", (), ("size", "stride", "begin", "pixels"))
+# what divides by a grid's `size`, see core/planning/division.py
+DIVISORS = Struct("Divisors", (), ("by",), kind="long")
+# a phase of a stride as kernels/conv/gemm_gpu/halves_phases.cl has it: pixel 0 meets the kernel's tap `first` at source
+# position `begin`, and is stored at `place`
+STRIDE_PHASE = Struct("StridePhase", (), ("taps", "first", "begin", "place"))
 # which taps of the kernel a grid meets: tap j of `taps` is the kernel's tap first + j * step
 TAPS = Struct("Taps", (), ("kernel", "taps", "first", "step"))
 # which taps of the kernel pixels of a block of dx meet at `taps` pixels of dy, from pixel `first` on

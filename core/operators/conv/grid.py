@@ -7,13 +7,14 @@ stride, so that no multiplication by an inserted zero is ever done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import gcd, prod
 
-from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
+from clgraft.core.operators.conv.arguments import DIVISORS, GRID, PHASE_GRID, STRIDE_PHASE, TAPS, TARGET
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.division import packed_divisor
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div, in_3d
 
@@ -93,10 +94,19 @@ class Grid:
         """Return the kernels' Grid."""
         return GRID.pack({"batch": self.batch, **{name: self.values(name) for name in GRID.spatial}})
 
+    def divisors_argument(self) -> StructConstant:
+        """Return the kernels' Divisors, by which they find a pixel's position."""
+        return DIVISORS.pack({"by": [packed_divisor(max(size, 1)) for size in self.values("size")]})
+
     def target_argument(self) -> StructConstant:
         """Return the kernels' Target."""
         fields = {"size": "target", "stride": "target_stride", "begin": "target_begin", "pixels": "size"}
         return TARGET.pack({name: self.values(field) for name, field in fields.items()})
+
+    def phase_values(self) -> bytes:
+        """Return the kernels' StridePhase of a grid of `shared_phases`."""
+        fields = {"taps": "taps", "first": "first_tap", "begin": "begin", "place": "target_begin"}
+        return STRIDE_PHASE.pack({name: self.values(field) for name, field in fields.items()}).value
 
     def source_argument(self) -> StructConstant:
         """Return the kernels' Target of the source of a grid of one tap: where pixel u is in it."""
@@ -177,6 +187,31 @@ def backward_data_grids(problem: ConvProblem) -> list[Grid]:
             phases.append(axis)
         per_axis.append(phases)
     return [Grid(problem.batch, (outer, middle, inner)) for outer, middle, inner in product(*per_axis)]
+
+
+def shared_phases(grids: list[Grid]) -> tuple[Grid, list[Grid]]:
+    """Return the pixels that all phases of backward data share, the largest one's, and every phase with as many.
+
+    What is beyond a smaller phase lies outside of dx. Taps of all phases are the same distance from each other.
+    """
+    first = grids[0]
+    axes = tuple(
+        replace(
+            axis,
+            size=max(grid.axes[index].size for grid in grids),
+            step=max(grid.axes[index].step for grid in grids),
+            tap_step=min(grid.axes[index].tap_step if grid.axes[index].taps else 0 for grid in grids),
+            target_begin=0,
+        )
+        for index, axis in enumerate(first.axes)
+    )
+    shared = Grid(first.batch, (axes[0], axes[1], axes[2]))
+
+    def as_large(grid: Grid) -> Grid:
+        large = [replace(axis, size=every.size) for axis, every in zip(grid.axes, shared.axes)]
+        return Grid(grid.batch, (large[0], large[1], large[2]))
+
+    return shared, [as_large(grid) for grid in grids]
 
 
 def phase_grid_argument(problem: ConvProblem) -> StructConstant:

@@ -8,6 +8,7 @@ text. NVIDIA documents none of this, so a probe finds out first whether it works
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, ClassVar
 
@@ -22,6 +23,8 @@ from clgraft.core.runtime.toolchains.halves import halves_probe
 
 MARK = "//sm_90a: "  # in front of an instruction in kernels
 TARGET = b".target sm_90"
+MOST_REGISTERS = "-cl-nv-maxrregcount="  # an option
+WORK_GROUP_SIZE = re.compile(rb"^\.reqntid [^\n]*\n", re.M)  # a directive of PTX
 
 # compute capabilities, times 10
 SHUFFLES = 70  # from which on warps shuffle and fence as kernels ask
@@ -119,11 +122,14 @@ class NVIDIA(Toolchain):
         ptx = program.get_info(cl.program_info.BINARIES)[0]
         if MARK.encode() not in ptx:
             return program
-        return built(cl.Program(cl_context, program.devices, [patched(ptx)]), options)
+        return built(cl.Program(cl_context, program.devices, [patched(ptx, options)]), options)
 
 
-def patched(ptx: bytes) -> bytes:
+def patched(ptx: bytes, options: tuple[str, ...] = ()) -> bytes:
     """Return a program's PTX with the marked instructions, for the target that has them.
+
+    Drivers ignore the option that limits registers in kernels whose work-groups have a required size, so it becomes a
+    directive here.
 
     Raises
     ------
@@ -133,4 +139,8 @@ def patched(ptx: bytes) -> bytes:
     before, target, after = ptx.partition(TARGET)
     if not target or after[:1].isalnum():
         raise BuildError(f"[kernel] got a binary that starts with {ptx[:60]!r}, expected PTX for sm_90")
+    for option in options:
+        if option.startswith(MOST_REGISTERS):
+            directive = f".maxnreg {int(option[len(MOST_REGISTERS) :])}\n".encode()
+            after = WORK_GROUP_SIZE.sub(rb"\g<0>" + directive, after)
     return before + target + b"a" + after.replace(MARK.encode(), b"")

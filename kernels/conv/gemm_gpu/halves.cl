@@ -14,71 +14,34 @@
 //
 // With STATISTICS the forward product leaves the sums of a batch norm (store/statistics.cl).
 //
-// With PHASES one launch has all phases of a stride, next to each other: `rows_at_most` are those of the largest one.
+// Global: work-groups for tiles, columns innermost: neighbours in time read the same rows; parts; groups.
 
 #include "conv/gemm_gpu/halves_product.cl"
 
-#ifndef PHASES
-#define PHASES 0
-#endif
-
 #ifdef MICRO
+#define PHASES 0
 #include "conv/gemm_gpu/loaders/halves.cl"
-#if PHASES
-#include "conv/gemm_gpu/loaders/phases.cl"
-#define GRID_PARAMETERS const PhaseGrid phases
 
-Taps taps_of(const Phase phase, const PhaseGrid phases) {
-    Taps met;
-#define SET_TAPS(a)                     \
-    met.kernel_##a = phases.kernel_##a; \
-    met.taps_##a = phase.a.taps;        \
-    met.first_##a = phase.a.first;      \
-    met.step_##a = -phases.distance_##a;
-    SET_TAPS(d)
-    SET_TAPS(h)
-    SET_TAPS(w)
-#undef SET_TAPS
-    return met;
-}
-#else
-#define GRID_PARAMETERS const Grid grid, const Target place, const Taps met
-#endif
-
-#define A_TILE (TILE_M * HALVES_DEPTH)
-#define B_TILE (TILE_N * HALVES_DEPTH)
-#define TILES_BYTES (STAGES * (A_TILE + B_TILE) * 2)
 #define LOCAL_BYTES (TILES_BYTES > STAGED_BYTES ? TILES_BYTES : STAGED_BYTES)
-#define AHEAD (STAGES - 1 - PENDING)  // steps that are copied before they are multiplied
 
 #if SPLIT
 #define STORE_TENSORS TENSOR_OF(real, sums)
 #else
 #define STORE_TENSORS CONST_TENSOR(bias), TENSOR(target)
 #endif
-#if OPERATION == FILTER
-#define COPY_STEP(stage)                                                                                           \
-    loader_copy(&loader, tiles + (stage) * (A_TILE + B_TILE), tiles + (stage) * (A_TILE + B_TILE) + A_TILE, depth, \
-                channels, row_step, groups, aligned, grid)
-#else
-#define COPY_STEP(stage)                                                                                             \
-    loader_copy(&loader, tiles + (stage) * (A_TILE + B_TILE), tiles + (stage) * (A_TILE + B_TILE) + A_TILE, columns, \
-                depth, channels, groups, group, aligned, grid, met)
-#endif
-
 // Adds the products of `steps` steps of the depth from step `first` on.
 ALWAYS_INLINE void multiply_steps(
     float sums[SUMS], local ushort *tiles, global const stored *a, global const stored *b, const int rows,
     const int columns, const int depth, const int channels, const int row_step, const int groups, const int group,
     const int row_tile, const int column_tile, const int first, const int steps, const bool aligned, const Grid grid,
-    const Taps met TAKE_EXCHANGE) {
+    const Taps met, const Divisors by TAKE_EXCHANGE) {
     if (steps <= 0) return;
     Loader loader;
     loader_open(&loader, a, b, rows, columns, depth, channels, row_step, groups, group, row_tile, column_tile, first,
-                grid, met);
+                grid, met, by);
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) {
-        if (i < steps) COPY_STEP(i);
+        if (i < steps) COPY_STEP(i, grid, met);
         COPIES_COMMIT;
     }
     int now = 0, next = AHEAD % STAGES;
@@ -86,8 +49,8 @@ ALWAYS_INLINE void multiply_steps(
         COPIES_WAIT(AHEAD - 1);
         FENCE_TILES;
         barrier(CLK_LOCAL_MEM_FENCE);  // the step's tiles are there, and those of `next` are not read any more
-        MULTIPLY(sums, tiles + now * (A_TILE + B_TILE), 0, tiles + now * (A_TILE + B_TILE) + A_TILE);
-        if (step + AHEAD < steps) COPY_STEP(next);
+        MULTIPLY(sums, A_STAGE(now), 0, B_STAGE(now));
+        if (step + AHEAD < steps) COPY_STEP(next, grid, met);
         COPIES_COMMIT;
         PRODUCTS_WAIT(sums, PENDING);
         now = now + 1 == STAGES ? 0 : now + 1;
@@ -98,33 +61,13 @@ ALWAYS_INLINE void multiply_steps(
 }
 
 ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_gemm_halves(
-    CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows_at_most,
-    const int columns, const int depth_at_most, const int channels, const int row_step, const int parts,
-    const int steps_of_part, const int groups, GRID_PARAMETERS EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
-    const uint row_tiles = (uint)(rows_at_most + TILE_M - 1) / TILE_M,
-               column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
-    // columns are innermost: neighbours in time read the same rows
-    uint rest = get_group_id(0);
-    const int column_tile = rest % column_tiles * TILE_N;
-    rest /= column_tiles;
-#if PHASES
-    Phase phase;
-    set_phase(&phase, rest % PHASE_COUNT, phases);
-    rest /= PHASE_COUNT;
-#endif
-    const int row_tile = rest % row_tiles * TILE_M;
-    rest /= row_tiles;
-#if PHASES
-    const Grid grid = phase.grid;
-    const Target place = phase.target;
-    const Taps met = taps_of(phase, phases);
-    const int rows = grid.batch * grid.size_d * grid.size_h * grid.size_w;
-    // beyond a phase's rows a tile multiplies and stores nothing: some compilers take no return here
-    const int depth = row_tile < rows ? channels * grid.taps_d * grid.taps_h * grid.taps_w : 0;
-#else
-    const int rows = rows_at_most, depth = depth_at_most;
-#endif
-    const int group = rest / (uint)parts, part = rest - group * parts, first = part * steps_of_part;
+    CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows,
+    const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
+    const int groups, const Grid grid, const Target place, const Taps met,
+    const Divisors by EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
+    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
+    const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
+    const int group = get_group_id(2), part = SPLIT ? get_group_id(1) : 0, first = part * steps_of_part;
     const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
     local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;
@@ -137,10 +80,10 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     // a loop for each kind of addresses: loads that pass registers would keep copies from running ahead
     if (aligned)
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
-                       column_tile, first, steps, true, grid, met PASS_EXCHANGE);
+                       column_tile, first, steps, true, grid, met, by PASS_EXCHANGE);
     else
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
-                       column_tile, first, steps, false, grid, met PASS_EXCHANGE);
+                       column_tile, first, steps, false, grid, met, by PASS_EXCHANGE);
 
 #if SPLIT
     global real *const to = OPEN(sums) + ((long)part * groups + group) * rows * columns;
@@ -161,13 +104,14 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     OPEN_EPILOGUE
     local float *const staged = (local float *)memory;
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more
-    stage_sums(sums, staged);
+    stage_sums(sums, staged, 0);
     barrier(CLK_LOCAL_MEM_FENCE);
-#define OF_ROW(row) (row_tile + (row) < rows ? first_of_row(row_tile + (row), columns, groups, group, rows, place) : -1)
+#define OF_ROW(row) \
+    (row_tile + (row) < rows ? first_of_row(row_tile + (row), columns, groups, group, rows, place, by) : -1)
 #ifdef STATISTICS
-    STORE_WITH_STATISTICS(OF_ROW, row_tile / TILE_M, row_tiles, 0, min(rows - row_tile, TILE_M));
+    STORE_WITH_STATISTICS(OF_ROW, row_tile / TILE_M, (rows + TILE_M - 1) / TILE_M, 0, min(rows - row_tile, TILE_M));
 #else
-    STORE_STAGED(OF_ROW);
+    STORE_STAGED(OF_ROW, 0)
 #endif
 #endif
 }
@@ -185,7 +129,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
 kernel __attribute__((reqd_work_group_size(SUMMED * SLICES, 1, 1))) void conv_sum_halves(
     TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
     const int rows, const int columns, const int parts, const int groups, const int kept, const int channels,
-    const Target place EPILOGUE_PARAMETERS) {
+    const Target place, const Divisors by EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int slice = get_local_id(0) / SUMMED, row = get_global_id(1), group = get_global_id(2);
     const int column = (get_group_id(0) * SUMMED + get_local_id(0) % SUMMED) * 8;
@@ -221,7 +165,7 @@ kernel __attribute__((reqd_work_group_size(SUMMED * SLICES, 1, 1))) void conv_su
         width = columns / channels * kept;
     }
     if (count <= 0) return;
-    at += first_of_row(row, width, groups, group, rows, place);
+    at += first_of_row(row, width, groups, group, rows, place, by);
     finish8(sum, OPEN(target), at, group * columns + column, count, OPEN(bias), has_bias, accumulate PASS_EPILOGUE);
 }
 

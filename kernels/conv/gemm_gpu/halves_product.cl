@@ -35,74 +35,96 @@
 #ifdef MICRO
 #include "conv/gemm_gpu/micro/halves.cl"
 
-#define STAGED_PITCH (TILE_N + 8)  // floats: two columns of eight rows are in different banks
+// Where a row's columns are in local memory. What work-items write at once, two columns of eight rows, is in
+// different banks: by a distance of eight floats between rows, or, where there is no room for it, by another order of
+// the vectors. STAGED_COLUMNS: of the tile, so many columns are there at the same time.
+#ifdef STAGED_COLUMNS
+#define VECTORS_OF_ROW (STAGED_COLUMNS / 8)
+#define STAGED_PITCH STAGED_COLUMNS
+#define STAGED_AT(row, column) \
+    ((row) * STAGED_PITCH + (((column) / 8) ^ ((row) & 7 & (VECTORS_OF_ROW - 1))) * 8 + (column) % 8)
+#else
+#define STAGED_COLUMNS TILE_N
+#define VECTORS_OF_ROW (STAGED_COLUMNS / 8)
+#define STAGED_PITCH (STAGED_COLUMNS + 8)
+#define STAGED_AT(row, column) ((row) * STAGED_PITCH + (column))
+#endif
 #define STAGED_BYTES (TILE_M * STAGED_PITCH * 4)
 
-// Puts a work-item's sums into local memory, where a row's columns lie side by side.
-ALWAYS_INLINE void stage_sums(const float *sums, local float *staged) {
+// Puts a work-item's sums of the columns from `begin` on into local memory, where a row's columns lie side by side.
+ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int begin) {
 #pragma unroll
-    for (int e = 0; e < SUMS; e += 2)
-        *(local float2 *)(staged + SUM_ROW(e) * STAGED_PITCH + SUM_COLUMN(e)) = (float2)(sums[e], sums[e + 1]);
+    for (int e = 0; e < SUMS; e += 2) {
+        const uint row = SUM_ROW(e), column = SUM_COLUMN(e) - begin;
+        if (STAGED_COLUMNS == TILE_N || column < STAGED_COLUMNS)
+            *(local float2 *)(staged + STAGED_AT(row, column)) = (float2)(sums[e], sums[e + 1]);
+    }
 }
 
-// Stores staged sums: a work-item has a vector of columns of every so many rows. FIRST(row): the target's element of
-// the group's first column in a row of the tile; below 0: the row is not stored. The usual case has short code of its
-// own: products of few steps wait for instructions.
-#define VECTORS_OF_ROW (TILE_N / 8)
+// Stores staged sums of the tile's columns from `begin` on: a work-item has a vector of columns of every so many rows.
+// FIRST(row): the target's element of the group's first column in a row of the tile; below 0: the row is not stored.
+// The usual case has short code of its own: products of few steps wait for instructions.
 #define ROWS_AT_A_TIME (THREADS / VECTORS_OF_ROW)
-#define STAGED8(row) (float8)(*(local const float4 *)(of_row + (row)), *(local const float4 *)(of_row + (row) + 4))
+#if THREADS % VECTORS_OF_ROW
+#define FIRST_ROW \
+    ((int)get_local_id(0) < ROWS_AT_A_TIME * VECTORS_OF_ROW ? (int)get_local_id(0) / VECTORS_OF_ROW : TILE_M)
+#else
+#define FIRST_ROW ((int)get_local_id(0) / VECTORS_OF_ROW)
+#endif
+#define COLUMN_OF_ITEM ((int)get_local_id(0) % VECTORS_OF_ROW * 8)
+#define STAGED8(row)                                                           \
+    (float8)(*(local const float4 *)(staged + STAGED_AT(row, COLUMN_OF_ITEM)), \
+             *(local const float4 *)(staged + STAGED_AT(row, COLUMN_OF_ITEM) + 4))
 #ifdef EPILOGUE
 #define ONE_MORE(n) +1
 #if (0 WHOLE_EXTRAS(ONE_MORE)) > 0
 #define WHOLE_AHEAD 4
 #endif
 #endif
+#ifndef UNROLLED_ROWS
+#define UNROLLED_ROWS _Pragma("unroll 1")
+#endif
 #ifdef WHOLE_AHEAD
 // Of inputs as large as the result vectors of several rows are read before the first row is stored.
-#define STORE_ROWS(FIRST)                                                                                 \
-    _Pragma("unroll 1") for (int first = get_local_id(0) / VECTORS_OF_ROW; first < TILE_M;                \
-                             first += ROWS_AT_A_TIME * WHOLE_AHEAD) {                                     \
-        long places[WHOLE_AHEAD];                                                                         \
-        ushort8 results[WHOLE_AHEAD];                                                                     \
-        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) {                                         \
-            const int row = first + a * ROWS_AT_A_TIME;                                                   \
-            const long at = row < TILE_M ? FIRST(row) + column : -1;                                      \
-            places[a] = at >= column ? at : -1;                                                           \
-            const float8 sum = first_sum + STAGED8(row < TILE_M ? a * ROWS_AT_A_TIME * STAGED_PITCH : 0); \
-            results[a] = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at >= column ? at : channel));   \
-        }                                                                                                 \
-        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) if (places[a] >= 0) *                     \
-            (global ushort8 *)(OPEN(target) + places[a]) = results[a];                                    \
-        of_row += WHOLE_AHEAD * ROWS_AT_A_TIME * STAGED_PITCH;                                            \
+#define STORE_ROWS(FIRST)                                                                                    \
+    _Pragma("unroll 1") for (int first = FIRST_ROW; first < TILE_M; first += ROWS_AT_A_TIME * WHOLE_AHEAD) { \
+        long places[WHOLE_AHEAD];                                                                            \
+        ushort8 results[WHOLE_AHEAD];                                                                        \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) {                                            \
+            const int row = first + a * ROWS_AT_A_TIME;                                                      \
+            const long at = row < TILE_M ? FIRST(row) + column : -1;                                         \
+            places[a] = at >= column ? at : -1;                                                              \
+            const float8 sum = first_sum + STAGED8(row < TILE_M ? row : first);                              \
+            results[a] = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at >= column ? at : channel));      \
+        }                                                                                                    \
+        _Pragma("unroll") for (int a = 0; a < WHOLE_AHEAD; a++) if (places[a] >= 0) *                        \
+            (global ushort8 *)(OPEN(target) + places[a]) = results[a];                                       \
     }
 #else
-#define STORE_ROWS(FIRST)                                                                                       \
-    _Pragma("unroll 1") for (int row = get_local_id(0) / VECTORS_OF_ROW; row < TILE_M; row += ROWS_AT_A_TIME) { \
-        const long at = FIRST(row) + column;                                                                    \
-        if (at >= column) {                                                                                     \
-            const float8 sum = first_sum + STAGED8(0);                                                          \
-            *(global ushort8 *)(OPEN(target) + at) = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at));      \
-        }                                                                                                       \
-        of_row += ROWS_AT_A_TIME * STAGED_PITCH;                                                                \
+#define STORE_ROWS(FIRST)                                                                                  \
+    UNROLLED_ROWS for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {                         \
+        const long at = FIRST(row) + column;                                                               \
+        if (at >= column) {                                                                                \
+            const float8 sum = first_sum + STAGED8(row);                                                   \
+            *(global ushort8 *)(OPEN(target) + at) = narrow8(EPILOGUE_ALIGNED_CHANNELS(sum, channel, at)); \
+        }                                                                                                  \
     }
 #endif
-#define STORE_STAGED(FIRST)                                                                                         \
-    const int vector = get_local_id(0) % VECTORS_OF_ROW * 8, column = column_tile + vector;                         \
-    local const float *of_row = staged + get_local_id(0) / VECTORS_OF_ROW * STAGED_PITCH + vector;                  \
-    if (column >= columns) return;                                                                                  \
-    const int channel = group * columns + column;                                                                   \
-    if (columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0 && EXTRAS_ALIGNED && !accumulate) {                       \
-        const float8 first_sum = has_bias ? VLOAD(OPEN(bias), channel) : (float8)(0);                               \
-        STORE_ROWS(FIRST)                                                                                           \
-    } else {                                                                                                        \
-        _Pragma("unroll 1") for (int row = get_local_id(0) / VECTORS_OF_ROW; row < TILE_M;                          \
-                                 row += THREADS / VECTORS_OF_ROW) {                                                 \
-            const long at = FIRST(row) + column;                                                                    \
-            if (at >= column)                                                                                       \
-                finish8((float8)(*(local const float4 *)of_row, *(local const float4 *)(of_row + 4)), OPEN(target), \
-                        at, channel, columns - column, OPEN(bias), has_bias, accumulate PASS_EPILOGUE);             \
-            of_row += THREADS / VECTORS_OF_ROW * STAGED_PITCH;                                                      \
-        }                                                                                                           \
+#define STORE_STAGED(FIRST, begin)                                                                           \
+    {                                                                                                        \
+        const int column = column_tile + (begin) + COLUMN_OF_ITEM, channel = group * columns + column;       \
+        if (column >= columns) {                                                                             \
+        } else if (columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0 && EXTRAS_ALIGNED && !accumulate) {     \
+            const float8 first_sum = has_bias ? VLOAD(OPEN(bias), channel) : (float8)(0);                    \
+            STORE_ROWS(FIRST)                                                                                \
+        } else {                                                                                             \
+            _Pragma("unroll 1") for (int row = FIRST_ROW; row < TILE_M; row += ROWS_AT_A_TIME) {             \
+                const long at = FIRST(row) + column;                                                         \
+                if (at >= column)                                                                            \
+                    finish8(STAGED8(row), OPEN(target), at, channel, columns - column, OPEN(bias), has_bias, \
+                            accumulate PASS_EPILOGUE);                                                       \
+            }                                                                                                \
+        }                                                                                                    \
     }
 #include "conv/gemm_gpu/store/statistics.cl"
 #endif

@@ -225,7 +225,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
 
     local float *const staged = (local float *)memory;
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more
-    stage_sums(sums, staged);
+    stage_sums(sums, staged, 0);
     for (int row = id; row < TILE_M; row += THREADS) {
         const int at = first + row, line = (uint)at / (uint)pitch, w = at - line * pitch;
         const int image = (uint)line / (uint)lines, h = line - image * lines;
@@ -243,6 +243,6 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
 #ifdef STATISTICS
     STORE_WITH_STATISTICS(OF_PIXEL, first / TILE_M, position_tiles, first_stored, stored_rows);
 #else
-    STORE_STAGED(OF_PIXEL);
+    STORE_STAGED(OF_PIXEL, 0)
 #endif
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.channels_last.transposes import through
-from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
+from clgraft.core.operators.conv.arguments import DIVISORS, GRID, STRIDE_PHASE, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
@@ -33,7 +33,7 @@ from clgraft.core.operators.conv.grid import (
     GridAxis,
     backward_data_grids,
     forward_grid,
-    phase_grid_argument,
+    shared_phases,
 )
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -49,6 +49,7 @@ from clgraft.core.planning.launches import (
     Workspace,
     ints,
 )
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import SMALL, ceil_div, in_3d, round_up
 from clgraft.core.problem.layout import LAST
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
 FILE, WINDOWS_FILE = "conv/gemm_gpu/halves.cl", "conv/gemm_gpu/halves_windows.cl"
+PHASES_FILE = "conv/gemm_gpu/halves_phases.cl"
 VECTOR = 8  # channels that are read at once
 FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, most of a tile is empty
 MOST_STAGES = 4  # steps whose weights are in local memory, with windows
@@ -66,14 +68,14 @@ SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel
 FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
+MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # in cycles, as halves_costs.txt has them
 LAUNCH = 12000  # of sums' launch
+SOURCES = 1.55  # how many times as long windows take that are copied again and again, for 64 channels after the others
+DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
 SUM = 0.0027  # to write and read a sum of a part, of the whole device
-PHASE_LAUNCH = 4000  # of a further launch, where phases of strides have one each
-TOGETHER = 1.25  # how many times as long the phases take in one launch, whose numbers work-items compute
-EMPTY = 2.0  # the same where some of them meet no tap
 
 
 @dataclass(frozen=True)
@@ -167,17 +169,24 @@ def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bo
 
 
 def _cycles(
-    tile: HalvesTile, work_groups: int, steps: int, nbytes: float, busy: int, units: int, wait: float = 0.0
+    tile: HalvesTile,
+    work_groups: int,
+    steps: float,
+    nbytes: float,
+    busy: int,
+    units: int,
+    wait: float = 0.0,
+    stores: int = 1,
 ) -> float:
     """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units.
 
-    However few work-groups a unit has, each of them needs `wait` cycles for a step.
+    However few work-groups a unit has, each of them needs `wait` cycles for a step. It stores so many tiles.
     """
     cost, there = costs(tile.units), places(tile.units, units)
     reading = min(1.0, work_groups / there)
     multiplied = tile.m * tile.n * HALVES_DEPTH / cost.multiply_adds
     step = max(multiplied, nbytes * reading / cost.shared_bytes, nbytes / cost.own_bytes)
-    products, ends = steps * (step + cost.step / busy), (cost.store * tile.m * tile.n + cost.start) / busy
+    products, ends = steps * (step + cost.step / busy), (cost.store * tile.m * tile.n * stores + cost.start) / busy
     full, rest = divmod(ceil_div(work_groups, there), busy)
     time = full * (max(products * busy, steps * wait) + ends * busy)
     if rest:
@@ -189,9 +198,55 @@ def _cycles(
 def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
     """Estimate the time of a product by windows, whose rows are positions; see `cycles`."""
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-    steps = windows.taps * ceil_div(product.depth // windows.taps, HALVES_DEPTH)
+    chunks = ceil_div(product.depth // windows.taps, HALVES_DEPTH)
+    slower = tile.slower_windows * (SOURCES if chunks > 1 else 1.0)
     nbytes = (tile.n + windows.source_rows(tile) / windows.taps) * HALVES_DEPTH * 2
-    return tile.slower_windows * _cycles(tile, work_groups, steps, nbytes, busy, units)
+    return slower * _cycles(tile, work_groups, windows.taps * chunks, nbytes, busy, units)
+
+
+@dataclass(frozen=True)
+class PhaseChoice:
+    """A tile, and the phases of a stride in the order of sets, of which each has `of_set` but the last one."""
+
+    tile: HalvesTile
+    order: tuple[int, ...]
+    of_set: int
+    time: float = 0.0
+
+
+def in_sets(steps: list[int], of_set: int) -> tuple[int, ...]:
+    """Return phases, by their steps, in sets of so many with about as many steps; the longest ones are the first."""
+    sets: list[list[int]] = [[] for _ in range(ceil_div(len(steps), of_set))]
+    room = {index: of_set for index in range(len(sets))}
+    room[len(sets) - 1] -= of_set * len(sets) - len(steps)
+    for phase in sorted(range(len(steps)), key=lambda each: -steps[each]):
+        index = min(
+            (index for index in room if room[index]), key=lambda each: sum(steps[phase] for phase in sets[each])
+        )
+        sets[index].append(phase)
+        room[index] -= 1
+    return tuple(phase for each in sets for phase in each)
+
+
+def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: int) -> PhaseChoice:
+    """Choose the tile and the sets of phases with the least estimated time; see `cycles`."""
+    steps = [phase.steps for phase in phases]
+    rows, columns, groups = max(phase.rows for phase in phases), phases[0].columns, phases[0].groups
+    best: PhaseChoice | None = None
+    for tile in candidates:
+        tiles = ceil_div(rows, tile.m) * ceil_div(columns, tile.n)
+        nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
+        slower = tile.slower * (DRAINED if tile.pending else 1.0)
+        for of_set in range(1, len(steps) + 1):
+            sets = ceil_div(len(steps), of_set)
+            time = slower * _cycles(
+                tile, tiles * groups * sets, sum(steps) / sets, nbytes, tile.busy, units, stores=of_set
+            )
+            if tiles <= LARGEST // tile.threads and (best is None or time < best.time):
+                best = PhaseChoice(tile, in_sets(steps, of_set), of_set, time)
+    if best is None:
+        raise Declined(f"no tile of {ROWS.name} suits {phases}")
+    return best
 
 
 def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bool = False) -> Choice:
@@ -277,6 +332,8 @@ class Halves:
                 f"groups, or several together, have multiples of {VECTOR} channels, {FEWEST_CHANNELS} or more"
             )
         check_sizes(problem)
+        if problem.groups > MOST_ROWS:
+            raise Declined(f"has {problem.groups} groups, expected at most {MOST_ROWS}")
         largest = max(problem.in_channels * prod(problem.in_size), problem.out_channels * prod(problem.out_size))
         if largest > LARGEST:
             raise Declined(f"an image has {largest} elements, expected at most {LARGEST}")
@@ -358,6 +415,7 @@ class _HalvesBuilder:
             **GRID.defines(),
             **TARGET.defines(),
             **TAPS.defines(),
+            **DIVISORS.defines(),
             "VL": 8,
             "SCALAR_ITEMS": int(planner.device.vectorizes_items),
             "EMULATED": int(not self.native),
@@ -446,50 +504,48 @@ class _HalvesBuilder:
         self.product(operation, product, grid, (source, weights), channels, 0, columns, columns)
 
     def phases_product(self, grids: list[Grid], dy: Any, weights: Any, channels: int) -> bool:
-        """Add all phases of backward data in one launch if that is expected to be faster; say whether."""
-        if len(grids) < 2 or (self.settings and int(self.settings["parts"]) > 1):
+        """Add all phases of backward data in one launch, unless there is one alone, or too many; say whether."""
+        if not 1 < len(grids) <= MOST_PHASES or (self.settings and int(self.settings["parts"]) > 1):
             return False
-        pixels = [grid.pixels for grid in grids]
-        depths = [channels * grid.taps for grid in grids]
-        mean = ceil_div(sum(rows * depth for rows, depth in zip(pixels, depths)), sum(pixels))
-        phases = [Product(rows, self.inputs, depth, self.groups) for rows, depth in zip(pixels, depths)]
-        units, problem = self.planner.device.compute_units, self.problem
-        if self.settings:
-            tile = self.choose(phases[0]).tile
-        else:
-            whole = Product(sum(pixels), self.inputs, mean, self.groups)
-            tile = choose(whole, self.tiles, units).tile
-            one_by_one = sum(choose(each, self.tiles, units).time for each in phases) + PHASE_LAUNCH * (len(phases) - 1)
-            if one_by_one < (TOGETHER if min(depths) else EMPTY) * cycles(whole, tile, 1, units):
-                return False
-        work_groups = ceil_div(max(pixels), tile.m) * ceil_div(self.inputs, tile.n) * self.groups * len(grids)
-        if work_groups > LARGEST:
-            return False
+        products = [Product(grid.pixels, self.inputs, channels * grid.taps, self.groups) for grid in grids]
+        choice = self.choose_phases(products)
+        tile, problem = choice.tile, self.problem
+        shared, phases = shared_phases([grids[index] for index in choice.order])
         defines = {
             **tile.defines(),
-            **PHASE_GRID.defines(),
+            **STRIDE_PHASE.defines(),
             "OPERATION": TABLE["DATA"],
-            "PHASES": 1,
-            "BOUNDED": int(not all(grid.inside for grid in grids)),
-            "AXES": max(grid.used_axes for grid in grids),
+            "PHASES": len(grids),
+            "WHOLE": int(channels % HALVES_DEPTH == 0),
+            "BOUNDED": int(not all(grid.inside for grid in phases)),
+            "AXES": max(grid.used_axes for grid in phases),
             **epilogue_defines(self.epilogue),
         }
+        options = tile.options if self.native else ()
+        tiles = ceil_div(shared.pixels, tile.m) * ceil_div(self.inputs, tile.n)
         self.launches.append(
             Launch(
-                self.kernel("conv_gemm_halves", defines, tile.options if self.native else ()),
-                (work_groups * tile.threads,),
-                (tile.threads,),
+                self.planner.kernel(
+                    PHASES_FILE, "conv_phases_halves", {**self.common, **defines}, problem.dtype, options
+                ),
+                (tiles * tile.threads, ceil_div(len(grids), choice.of_set), self.groups),
+                (tile.threads, 1, 1),
                 (
-                    *(dy, weights, Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),
-                    *ints(max(pixels), self.inputs, max(depths), channels, 0),
-                    *ints(1, ceil_div(max(depths), HALVES_DEPTH), self.groups),
-                    phase_grid_argument(problem),
+                    *(dy, weights, Buffer("dx"), Accumulate("dx")),
+                    *ints(shared.pixels, self.inputs, channels, self.groups, choice.of_set),
+                    *(shared.argument(), shared.target_argument(), shared.taps_argument(in_3d(problem.kernel, 1))),
+                    *(shared.divisors_argument(), StructConstant(b"".join(grid.phase_values() for grid in phases))),
                     *epilogue_arguments(self.epilogue, problem.dtype),
                 ),
                 ("dx",),
             )
         )
         return True
+
+    def choose_phases(self, phases: list[Product]) -> PhaseChoice:
+        """Choose the tile and the sets of phases, or take the tile from the settings."""
+        tiles = [self.choose(phases[0]).tile] if self.settings else self.tiles
+        return choose_phases(phases, tiles, self.planner.device.compute_units)
 
     def windows_product(
         self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
@@ -546,8 +602,12 @@ class _HalvesBuilder:
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""
-        if self.tiles_summed is not None and (split or product.columns < FULL * round_up(product.columns, tile.n)):
+        if self.tiles_summed is None:
+            return
+        if split or product.columns < FULL * round_up(product.columns, tile.n):
             raise Declined("leaves sums of tiles that are nearly full, and that have the whole depth")
+        if tile.threads % ceil_div(tile.n, VECTOR):
+            raise Declined(f"adds up whole lines, and {tile.threads} work-items have no whole ones of {tile.n} columns")
 
     def sums_defines(self) -> dict[str, int]:
         """Return the macros of a kernel that leaves sums of its tiles of rows."""
@@ -619,33 +679,33 @@ class _HalvesBuilder:
             "BOUNDED": int(not grid.inside),
             "PLAIN": int(grid.plain),
             "AXES": grid.used_axes,
+            "WHOLE": int(operation != "FILTER" and channels % HALVES_DEPTH == 0),
             **dense,
         }
         problem, result = self.problem, self.result
         has_bias = int(problem.direction == "forward" and problem.bias)
         finish = (Buffer("b" if has_bias else result), Buffer(result))
         sizes = (product.rows, product.columns)
-        place, last = grid.target_argument(), epilogue_arguments(self.epilogue, problem.dtype)
+        last = epilogue_arguments(self.epilogue, problem.dtype)
+        place, divisors = grid.target_argument(), grid.divisors_argument()
         fused = {**epilogue_defines(self.epilogue), **self.sums_defines()}
         options = choice.tile.options if self.native else ()
         sums: tuple[Any, ...] = ()
         if split:
             nbytes = choice.parts * product.groups * product.rows * product.columns * 4
             sums = (self.layout.take(nbytes, 4),)
-        work_groups = (
-            ceil_div(product.rows, choice.tile.m) * ceil_div(product.columns, choice.tile.n) * product.groups
-        ) * choice.parts
+        tiles = ceil_div(product.rows, choice.tile.m) * ceil_div(product.columns, choice.tile.n)
         self.launches.append(
             Launch(
                 self.kernel("conv_gemm_halves", {**defines, **({} if split else fused)}, options),
-                (work_groups * choice.tile.threads,),
-                (choice.tile.threads,),
+                (tiles * choice.tile.threads, choice.parts, product.groups),
+                (choice.tile.threads, 1, 1),
                 (
                     *operands,
                     *(sums or finish),
                     *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),
-                    *(*ints(choice.parts, choice.steps, product.groups), grid.argument(), place),
-                    grid.taps_argument(in_3d(problem.kernel, 1)),
+                    *(*ints(choice.steps, product.groups), grid.argument(), place),
+                    *(grid.taps_argument(in_3d(problem.kernel, 1)), divisors),
                     *(() if split else (*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m)))),
                 ),
                 (result,),
@@ -660,7 +720,7 @@ class _HalvesBuilder:
                     self.kernel("conv_sum_halves", {"OPERATION": TABLE[operation], "SLICES": slices, **dense, **fused}),
                     (vectors * slices, product.rows, product.groups),
                     (SUMMED * slices, 1, 1),
-                    (*sums, *finish, *ints(has_bias), Accumulate(result), *ints(*numbers), place, *last),
+                    (*sums, *finish, *ints(has_bias), Accumulate(result), *ints(*numbers), place, divisors, *last),
                     (result,),
                 )
             )

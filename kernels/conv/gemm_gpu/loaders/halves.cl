@@ -6,6 +6,9 @@
 // DATA       pixels of dx x the depth: tap, channel   the depth x input channels
 // FILTER     pixels x output channels                 pixels, at a tap x input channels
 //
+// WHOLE: channels are a multiple of 64, so that a step has one tap. PHASES: pixels are those of all phases of a stride,
+// and the grid's taps and its `begin` are one phase's (halves_phases.cl).
+//
 // Work-item `id` copies vector id % 8 of rows id / 8 + i * ROWS_AT_ONCE, of each block of 64 columns.
 
 #include "conv/gemm_gpu/loaders/positions.cl"
@@ -18,7 +21,16 @@
 
 #define IN_PLACE ALWAYS_INLINE
 
-// A vector of the depth: a channel of a tap.
+#ifndef WHOLE
+#define WHOLE 0
+#endif
+#if WHOLE
+#define FIRST_OF_ITEM(element) 0
+#else
+#define FIRST_OF_ITEM(element) (element)
+#endif
+
+// A vector of the depth: a channel of a tap; with WHOLE the first of 64, which all work-items have.
 typedef struct {
     int channel, w, h, d;
     int distance;  // elements of the source from a pixel's first tap
@@ -26,6 +38,9 @@ typedef struct {
 
 IN_PLACE void walk_to_tap(Walk *walk, const int pixel_step, const Grid grid) {
     walk->distance = TAP_DISTANCE(walk->d, walk->h, walk->w) * pixel_step;
+#if PHASES
+    walk->distance += ((grid.begin_d * grid.source_h + grid.begin_h) * grid.source_w + grid.begin_w) * pixel_step;
+#endif
 }
 
 IN_PLACE Walk walk_from(const int depth, const int channels, const int pixel_step, const Grid grid) {
@@ -49,7 +64,9 @@ IN_PLACE Walk walk_from(const int depth, const int channels, const int pixel_ste
 
 // Whether a vector of the depth is one of a tap's.
 IN_PLACE bool has_tap(const Walk walk, const int channels, const Grid grid) {
-#if PLAIN
+#if WHOLE
+    return true;
+#elif PLAIN
     return walk.channel < channels;
 #else
     return walk.d < grid.taps_d;
@@ -80,24 +97,28 @@ typedef struct {
     int w, h, d, image;
 } GridPixel;
 
-IN_PLACE GridPixel grid_pixel(const int pixel, const Grid grid) {
-    const uint line = (uint)pixel / (uint)grid.size_w;
+IN_PLACE GridPixel grid_pixel(const int pixel, const Grid grid, const Divisors by) {
+    const int line = quotient(pixel, by.by_w);
     GridPixel at = {pixel - line * grid.size_w, 0, 0, line};
 #if AXES > 1
-    at.image = line / (uint)grid.size_h;
+    at.image = quotient(line, by.by_h);
     at.h = line - at.image * grid.size_h;
 #endif
 #if AXES > 2
-    const uint plane = at.image;
-    at.image = plane / (uint)grid.size_d;
+    const int plane = at.image;
+    at.image = quotient(plane, by.by_d);
     at.d = plane - at.image * grid.size_d;
 #endif
     return at;
 }
 
 IN_PLACE Position first_tap(const GridPixel at, const Grid grid) {
+#if PHASES  // from there to the first tap it is `begin`
+    const Position position = {at.d, at.h, at.w};
+#else
     const Position position = {
         at.d * grid.stride_d + grid.begin_d, at.h * grid.stride_h + grid.begin_h, at.w * grid.stride_w + grid.begin_w};
+#endif
     return position;
 }
 
@@ -108,12 +129,16 @@ IN_PLACE long elements_to(const Position at, const int image, const int pixel_st
 }
 
 IN_PLACE bool meets(const Position at, const int d, const int h, const int w, const Grid grid) {
-    return inside(at, (int4)(0, d * grid.step_d, h * grid.step_h, w * grid.step_w), grid);
+    int4 tap = (int4)(0, d * grid.step_d, h * grid.step_h, w * grid.step_w);
+#if PHASES
+    tap += (int4)(0, grid.begin_d, grid.begin_h, grid.begin_w);
+#endif
+    return inside(at, tap, grid);
 }
 
 // A row or column that is there: those beyond the last one are not stored, and so many reads of one line would wait for
-// each other.
-IN_PLACE int within(const int at, const int count) { return at < count ? at : (uint)at % (uint)count; }
+// each other. They are some of the first ones, as many as a power of two; a branch with a division would take longer.
+IN_PLACE int within(const int at, const int count) { return at < count ? at : at & ((1 << (31 - clz(count))) - 1); }
 
 #define COPY_OR_LOAD(to, from, valid) \
     if (aligned)                      \
@@ -131,26 +156,44 @@ typedef struct {
     int k;
 #else
     global const stored *b[DEPTH_COPIES];
+#if !WHOLE
     Walk b_walks[DEPTH_COPIES];
+#endif
     global const stored *weights;
     int columns_left;
 #endif
 } Loader;
 
 #if OPERATION == DATA
-// Where the weights of a channel of a tap begin.
-IN_PLACE global const stored *weights_of(const Walk at, global const stored *weights, const int columns,
-                                         const Taps met) {
+// Elements from the weights of the first channel and tap to those of another one.
+IN_PLACE long weights_to(const Walk at, const int columns, const Taps met) {
     const int tap_d = met.first_d + at.d * met.step_d, tap_h = met.first_h + at.h * met.step_h;
     const int tap = (tap_d * met.kernel_h + tap_h) * met.kernel_w + met.first_w + at.w * met.step_w;
-    return weights + ((long)at.channel * (met.kernel_d * met.kernel_h * met.kernel_w) + tap) * columns;
+    return ((long)at.channel * (met.kernel_d * met.kernel_h * met.kernel_w) + tap) * columns;
 }
 #endif
+
+// Begins at step `first` of the depth.
+IN_PLACE void loader_begin(Loader *loader, const int columns, const int channels, const int pixel_step, const int first,
+                           const Grid grid, const Taps met) {
+    const int vector = get_local_id(0) % 8 * 8;
+    loader->walk = walk_from(first * HALVES_DEPTH + FIRST_OF_ITEM(vector), channels, pixel_step, grid);
+#if OPERATION == FORWARD
+    loader->k = first * HALVES_DEPTH + vector;
+#elif !WHOLE
+#pragma unroll
+    for (int i = 0; i < DEPTH_COPIES; i++) {
+        const int row = get_local_id(0) / 8 + i * ROWS_AT_ONCE;
+        loader->b_walks[i] = walk_from(first * HALVES_DEPTH + row, channels, 0, grid);
+        loader->b[i] = loader->weights + weights_to(loader->b_walks[i], columns, met);
+    }
+#endif
+}
 
 IN_PLACE void loader_open(Loader *loader, global const stored *source, global const stored *weights, const int rows,
                           const int columns, const int depth, const int channels, const int row_step, const int groups,
                           const int group, const int row_tile, const int column_tile, const int first, const Grid grid,
-                          const Taps met) {
+                          const Taps met, const Divisors by) {
     const int id = get_local_id(0), vector = id % 8 * 8, pixel_step = groups * channels;
 #pragma unroll
     for (int i = 0; i < A_COPIES; i++) {
@@ -158,28 +201,32 @@ IN_PLACE void loader_open(Loader *loader, global const stored *source, global co
 #if PLAIN
         loader->a[i] = source + (long)row * pixel_step + group * channels;
 #else
-        const GridPixel pixel = grid_pixel(row, grid);
+        const GridPixel pixel = grid_pixel(row, grid, by);
         loader->at[i] = first_tap(pixel, grid);
         loader->a[i] = source + elements_to(loader->at[i], pixel.image, pixel_step, grid) + group * channels;
 #endif
+#if WHOLE
+        loader->a[i] += vector;
+#endif
     }
-    loader->walk = walk_from(first * HALVES_DEPTH + vector, channels, pixel_step, grid);
 #if OPERATION == FORWARD
-    loader->k = first * HALVES_DEPTH + vector;
 #pragma unroll
     for (int i = 0; i < B_COPIES; i++) {
         const int column = within(column_tile + id / 8 + i * ROWS_AT_ONCE, columns);
         loader->b[i] = weights + ((long)group * columns + column) * depth;
     }
 #else
-    loader->weights = weights + (long)group * channels * (met.kernel_d * met.kernel_h * met.kernel_w) * columns +
-                      column_tile + vector;
+    const int kernel_taps = met.kernel_d * met.kernel_h * met.kernel_w;
+    loader->weights = weights + (long)group * channels * kernel_taps * columns + column_tile + vector;
     loader->columns_left = columns - column_tile - vector;
+#if WHOLE
 #pragma unroll
-    for (int i = 0; i < DEPTH_COPIES; i++) {
-        loader->b_walks[i] = walk_from(first * HALVES_DEPTH + id / 8 + i * ROWS_AT_ONCE, channels, 0, grid);
-        loader->b[i] = weights_of(loader->b_walks[i], loader->weights, columns, met);
-    }
+    for (int i = 0; i < DEPTH_COPIES; i++)
+        loader->b[i] = loader->weights + (long)(id / 8 + i * ROWS_AT_ONCE) * kernel_taps * columns;
+#endif
+#endif
+#if !PHASES
+    loader_begin(loader, columns, channels, pixel_step, first, grid, met);
 #endif
 }
 
@@ -203,25 +250,36 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
 #if OPERATION == FORWARD
 #pragma unroll
     for (int i = 0; i < B_COPIES; i++)
-        COPY_OR_LOAD(b + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->b[i] + loader->k, loader->k < depth);
+        COPY_OR_LOAD(
+            b + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->b[i] + loader->k, WHOLE || loader->k < depth);
     loader->k += HALVES_DEPTH;
 #else
+#if WHOLE
+    const long further = weights_to(walk, columns, met);
+#endif
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
+#if WHOLE
+        const bool in_taps = true;
+        global const stored *const from = loader->b[i] + further;
+#else
         const bool in_taps = has_tap(loader->b_walks[i], channels, grid);
+        global const stored *const from = loader->b[i];
+#endif
 #pragma unroll
         for (int j = 0; j < B_BLOCKS; j++) {
             const bool valid = in_taps && 64 * j < loader->columns_left;
-            COPY_OR_LOAD(
-                b + j * HALVES_BLOCK + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->b[i] + 64 * j, valid);
+            COPY_OR_LOAD(b + j * HALVES_BLOCK + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), from + 64 * j, valid);
         }
+#if !WHOLE
         if (loader->b_walks[i].channel + HALVES_DEPTH < channels) {
             loader->b_walks[i].channel += HALVES_DEPTH;
             loader->b[i] += (long)HALVES_DEPTH * (met.kernel_d * met.kernel_h * met.kernel_w) * columns;
         } else {
             walk_on(&loader->b_walks[i], channels, 0, grid);
-            loader->b[i] = weights_of(loader->b_walks[i], loader->weights, columns, met);
+            loader->b[i] = loader->weights + weights_to(loader->b_walks[i], columns, met);
         }
+#endif
     }
 #endif
 }
@@ -234,8 +292,8 @@ typedef struct {
     long further, after_w, after_h, after_d;
 } PixelStep;
 
-IN_PLACE PixelStep pixel_step_of(const int pixels, const long element, const Grid grid) {
-    const GridPixel by = grid_pixel(pixels, grid);
+IN_PLACE PixelStep pixel_step_of(const int pixels, const long element, const Grid grid, const Divisors divisors) {
+    const GridPixel by = grid_pixel(pixels, grid, divisors);
     const long line = grid.source_w * element, plane = grid.source_h * line, image = grid.source_d * plane;
     PixelStep step;
 #define AXIS(a)                                    \
@@ -300,14 +358,14 @@ typedef struct {
 IN_PLACE void loader_open(Loader *loader, global const stored *dy, global const stored *x, const int rows,
                           const int columns, const int depth, const int channels, const int row_step, const int groups,
                           const int group, const int row_tile, const int column_tile, const int first, const Grid grid,
-                          const Taps met) {
+                          const Taps met, const Divisors by) {
     const int id = get_local_id(0), vector = id % 8 * 8, own = first * HALVES_DEPTH + id / 8;
     global const stored *const of_group = x + (long)group * channels;
     loader->rows_left = rows - row_tile - vector;
     loader->columns_left = columns - column_tile - vector;
     loader->left = depth - own;
 #if !PLAIN
-    loader->step = pixel_step_of(HALVES_DEPTH, (long)groups * channels, grid);
+    loader->step = pixel_step_of(HALVES_DEPTH, (long)groups * channels, grid, by);
 #endif
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
@@ -316,7 +374,7 @@ IN_PLACE void loader_open(Loader *loader, global const stored *dy, global const 
 #if PLAIN
         loader->x[i] = of_group + (long)pixel * groups * channels;
 #else
-        const GridPixel at = grid_pixel(pixel, grid);
+        const GridPixel at = grid_pixel(pixel, grid, by);
         loader->at[i] = first_tap(at, grid);
         loader->x[i] = of_group + elements_to(loader->at[i], at.image, groups * channels, grid);
 #endif
@@ -354,4 +412,20 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
     }
     loader->left -= HALVES_DEPTH;
 }
+#endif
+
+// STAGES tiles of both operands follow each other in local memory.
+#define A_TILE (TILE_M * HALVES_DEPTH)
+#define B_TILE (TILE_N * HALVES_DEPTH)
+#define TILES_BYTES (STAGES * (A_TILE + B_TILE) * 2)
+#define AHEAD (STAGES - 1 - PENDING)  // steps that are copied before they are multiplied
+#define A_STAGE(stage) (tiles + (stage) * (A_TILE + B_TILE))
+#define B_STAGE(stage) (A_STAGE(stage) + A_TILE)
+// Copies the loader's next step.
+#if OPERATION == FILTER
+#define COPY_STEP(stage, grid, met) \
+    loader_copy(&loader, A_STAGE(stage), B_STAGE(stage), depth, channels, row_step, groups, aligned, grid)
+#else
+#define COPY_STEP(stage, grid, met) \
+    loader_copy(&loader, A_STAGE(stage), B_STAGE(stage), columns, depth, channels, groups, group, aligned, grid, met)
 #endif

@@ -13,10 +13,11 @@
 #include "conv/gemm_gpu/micro/wgmma_units.cl"
 
 #define WARPGROUP ((int)get_local_id(0) / 128)
-#define SUM_ROW(e)                                                                                                \
-    ((WARPGROUP * BLOCKS_M + (e) / SUMS_OF_BLOCK) * 64 + (int)get_local_id(0) % 128 / 32 * 16 + (e) / 2 % 2 * 8 + \
-     (int)get_local_id(0) % 32 / 4)
-#define SUM_COLUMN(e) ((e) % SUMS_OF_BLOCK / 4 * 8 + (int)get_local_id(0) % 4 * 2)
+#define OF_WARPGROUP ((uint)get_local_id(0) % 128)
+#define SUM_ROW(e)                                                                                               \
+    ((WARPGROUP * BLOCKS_M + (e) / SUMS_OF_BLOCK) * 64 + (int)(OF_WARPGROUP / 32 * 16 + OF_WARPGROUP % 32 / 4) + \
+     (e) / 2 % 2 * 8)
+#define SUM_COLUMN(e) ((e) % SUMS_OF_BLOCK / 4 * 8 + (int)(OF_WARPGROUP % 4 * 2))
 
 #if BLOCKS_M != 1 && BLOCKS_M != 2
 #error a warpgroup makes 64 or 128 rows
@@ -82,6 +83,8 @@
 #define SUMS_COUNT "32"
 #elif UNITS_N == 128
 #define SUMS_COUNT "64"
+#elif UNITS_N == 192
+#define SUMS_COUNT "96"
 #else
 #define SUMS_COUNT "128"
 #endif

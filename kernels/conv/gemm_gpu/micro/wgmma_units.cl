@@ -4,8 +4,8 @@
 // The compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
 // program's PTX, which the toolchain uncomments before it builds the program once more.
 
-#if UNITS_N != 32 && UNITS_N != 64 && UNITS_N != 128 && UNITS_N != 256
-#error a product has 32, 64, 128 or 256 columns
+#if UNITS_N != 32 && UNITS_N != 64 && UNITS_N != 128 && UNITS_N != 192 && UNITS_N != 256
+#error a product has 32, 64, 128, 192 or 256 columns
 #endif
 
 // Tiles in local memory, as the units read them: rows of 128 bytes, whose eight vectors are permuted by the row's
@@ -54,6 +54,11 @@ typedef struct {
 #elif UNITS_N == 128
 #define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48)
 #define PRODUCT_OF(TEXT) TEXT("128", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3, "64", "65", "66", "67", "68", "69")
+#elif UNITS_N == 192
+#define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80)
+#define PRODUCT_OF(TEXT)                                                                                           \
+    TEXT("192", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5, "96", "97", "98", "99", "100", \
+         "101")
 #elif UNITS_N == 256
 #define ALL_SUMS(s)                                                                                         \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96), \

@@ -5,6 +5,7 @@
 // output channels and columns taps of `channels` input channels, of which the target has the first `kept`.
 
 #define ALIGNED_EXTRAS
+#include "common/divide.cl"
 #include "common/epilogue.cl"
 #include "conv/grid.cl"
 
@@ -12,21 +13,22 @@
 #define AXES 3
 #endif
 
-// The target's element of a row's first column. Axes that are not used have one pixel.
+// The target's element of a row's first column; `by` divides by the target's `pixels`. Axes that are not used have one
+// pixel.
 ALWAYS_INLINE long first_of_row(const int row, const int columns, const int groups, const int group, const int rows,
-                                const Target target) {
+                                const Target target, const Divisors by) {
 #if TARGET == TO_PIXELS && DENSE
     return ((long)row * groups + group) * columns;
 #elif TARGET == TO_PIXELS
-    const uint line = (uint)row / (uint)target.pixels_w;
-    uint image = line, plane_d = 0, line_h = 0;
+    const int line = quotient(row, by.by_w);
+    int image = line, plane_d = 0, line_h = 0;
 #if AXES > 1
-    image = line / (uint)target.pixels_h;
+    image = quotient(line, by.by_h);
     line_h = line - image * target.pixels_h;
 #endif
 #if AXES > 2
-    const uint plane = image;
-    image = plane / (uint)target.pixels_d;
+    const int plane = image;
+    image = quotient(plane, by.by_d);
     plane_d = plane - image * target.pixels_d;
 #endif
     const int w = (row - line * target.pixels_w) * target.stride_w + target.begin_w;
