@@ -97,5 +97,5 @@ def test_no_kernel_has_warnings(of_gpu: bool, lines: int | None, tmp_path: Path)
     assert len(sources) > 20
     with ThreadPoolExecutor(2) as pool:
         texts = list(pool.map(printed, (text for text in sources.values() if BFLOAT16_INSTRUCTIONS not in text)))
-    assert not [text for text in texts if WARNED.search(text)]
+    assert not [text for text in texts if WARNED.search(text) and CRASHED not in text]
     assert sum(CRASHED in text for text in texts) < len(texts) / 100

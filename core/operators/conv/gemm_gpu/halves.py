@@ -602,12 +602,8 @@ class _HalvesBuilder:
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""
-        if self.tiles_summed is None:
-            return
-        if split or product.columns < FULL * round_up(product.columns, tile.n):
+        if self.tiles_summed is not None and (split or product.columns < FULL * round_up(product.columns, tile.n)):
             raise Declined("leaves sums of tiles that are nearly full, and that have the whole depth")
-        if tile.threads % ceil_div(tile.n, VECTOR):
-            raise Declined(f"adds up whole lines, and {tile.threads} work-items have no whole ones of {tile.n} columns")
 
     def sums_defines(self) -> dict[str, int]:
         """Return the macros of a kernel that leaves sums of its tiles of rows."""

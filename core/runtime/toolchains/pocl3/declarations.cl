@@ -36,12 +36,16 @@ DECLARE_FENCE(barrier)
 #define DECLARE_MEMORY_FENCE(name) void POCL_PLAIN name(cl_mem_fence_flags);
 DECLARE_MEMORY_FENCE(mem_fence)
 
-#define DECLARE_COUNTER(name) int POCL_PLAIN name(volatile global int *);
+#define DECLARE_COUNTER(name)                    \
+    int POCL_PLAIN name(volatile global int *); \
+    int POCL_PLAIN name(volatile local int *);
 DECLARE_COUNTER(atomic_inc)
 #define DECLARE_EXCHANGE(name) int POCL_PLAIN name(volatile global int *, int);
 DECLARE_EXCHANGE(atomic_xchg)
 #define DECLARE_MAXIMUM(name) uint POCL_PLAIN name(volatile local uint *, uint);
 DECLARE_MAXIMUM(atomic_max)
+#define DECLARE_MINIMUM(name) int POCL_PLAIN name(volatile local int *, int);
+DECLARE_MINIMUM(atomic_min)
 
 // Functions of real numbers.
 #define POCL_ONE(name, T, I) T POCL_CONST name(T);
@@ -139,6 +143,8 @@ DECLARE_WHOLE_TWO(mul_hi)
 DECLARE_WHOLE_THREE(clamp)
 #define DECLARE_SIZE(name) uint POCL_CONST name(int); ulong POCL_CONST name(long);
 DECLARE_SIZE(abs)
+#define DECLARE_BITS(name) int POCL_CONST name(int);
+DECLARE_BITS(clz)
 #define POCL_MASK(name, T, I) int POCL_CONST name(T);
 #define DECLARE_MASK(name) POCL_SIZES(POCL_MASK, name, int, ) POCL_SIZES(POCL_MASK, name, long, )
 DECLARE_MASK(all)

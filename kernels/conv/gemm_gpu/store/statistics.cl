@@ -17,8 +17,8 @@
 #define WITH_BIAS(sum) (sum)
 #endif
 #define STATISTICS_PARAMETERS , TENSOR_OF(real, statistics)
-#if TILE_M * STAGED_PITCH < THREADS * 16 || THREADS % VECTORS_OF_ROW
-#error "a tile's sums of lines do not fit its local memory, or lines are no whole ones"
+#if TILE_M * STAGED_PITCH < THREADS * 16
+#error "a tile's sums of lines do not fit its local memory"
 #endif
 
 // Of eight neighbours those that are there, and zeros.
@@ -35,7 +35,7 @@ ALWAYS_INLINE float8 those_of8(global const stored *from, const int count) {
     squares = fma(difference, difference, squares);
 // FIRST(row): as of STORE_STAGED. tile: of rows, of so many `tiles`. from: a row that is stored, of `stored_rows`.
 #define STORE_WITH_STATISTICS(FIRST, tile, tiles, from, stored_rows)                                                 \
-    const int line = get_local_id(0) / VECTORS_OF_ROW, vector = get_local_id(0) % VECTORS_OF_ROW * 8;                \
+    const int line = FIRST_ROW, vector = COLUMN_OF_ITEM; /* work-items without a whole line: TILE_M */               \
     const int column = column_tile + vector, channel = group * columns + column, count = min(columns - column, 8);   \
     const int all_channels = groups * columns;                                                                       \
     float8 added = 0, squares = 0, shift = 0;                                                                        \
@@ -64,10 +64,12 @@ ALWAYS_INLINE float8 those_of8(global const stored *from, const int count) {
     }                                                                                                                \
     barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads staged sums any more: sums of lines take their place */            \
     local float *const of_lines = staged + line * 2 * TILE_N + vector;                                               \
-    *(local float4 *)of_lines = added.lo;                                                                            \
-    *(local float4 *)(of_lines + 4) = added.hi;                                                                      \
-    *(local float4 *)(of_lines + TILE_N) = squares.lo;                                                               \
-    *(local float4 *)(of_lines + TILE_N + 4) = squares.hi;                                                           \
+    if (line < ROWS_AT_A_TIME) {                                                                                     \
+        *(local float4 *)of_lines = added.lo;                                                                        \
+        *(local float4 *)(of_lines + 4) = added.hi;                                                                  \
+        *(local float4 *)(of_lines + TILE_N) = squares.lo;                                                           \
+        *(local float4 *)(of_lines + TILE_N + 4) = squares.hi;                                                       \
+    }                                                                                                                \
     if (line == 0) {                                                                                                 \
         const float all[8] = {shift.s0, shift.s1, shift.s2, shift.s3, shift.s4, shift.s5, shift.s6, shift.s7};       \
         _Pragma("unroll") for (int i = 0; i < 8; i++) if (i < count)                                                 \
