@@ -102,7 +102,7 @@ def main() -> None:
     found = interleaved(actions, options.runs, time.process_time)
     print("the demo:", "  ".join(f"{name} {1e3 * each:.2f} ms" for name, each in found.items()))
     rows += [row("calls", f"the demo's step: {name}", "training", "", 0.0, each) for name, each in found.items()]
-    keep(options.json, core.context(), rows, {"caffe": "Caffe"})
+    keep(options.json, core.context(), rows, {"caffe": f"Caffe {caffe.__version__}"})
 
 
 if __name__ == "__main__":

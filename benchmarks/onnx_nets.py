@@ -151,7 +151,8 @@ def main() -> None:
     for side, found in ratios.items():
         if side != "clgraft":
             print(f"{side} / clgraft: geometric mean {geometric_mean(found):.2f}, least {min(found):.2f}")
-    version = f"{PEERS[peer]} {importlib.import_module(peer).__version__}"
+    release = importlib.import_module(peer).__version__.partition("-")[0]  # without a build's name
+    version = f"{PEERS[peer]} {release}"
     version += f", {options.precision}" * bool(options.precision)
     keep(str(options.json or ""), core.context(options.device), rows, {peer: version}, {peer: threads})
 
