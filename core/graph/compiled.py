@@ -325,7 +325,7 @@ class CompiledGraph:
 
     def _planned(self, before: Graph, added: frozenset[str], key: str | None) -> _Handed:
         counts: dict[str, int] = {}
-        preferences = preferences_of(self._context)
+        preferences = preferences_of(self._context, self.passes)
         early, graph = split_constants(
             optimise(before, self.passes, self._fits, counts, self.constants, self.mixed, preferences, self.last),
             self.constants,
@@ -454,10 +454,17 @@ class CompiledGraph:
         return device_array.to_device(self._context.queue, np.ascontiguousarray(array))
 
 
-def preferences_of(context: Context) -> Preferences | None:
-    """Return what a context's device prefers in channels last; None: nothing."""
+def preferences_of(context: Context, switches: str | None = None) -> Preferences | None:
+    """Return what a context's device prefers in channels last; None: nothing, or the pass `layouts` is off.
+
+    Parameters
+    ----------
+    context : Context
+    switches : str, optional
+        See `clgraft.core.graph.passes.switched_on`.
+    """
     types = context.device.channels_last
-    if not types:
+    if not types or "layouts" not in switched_on(switches):
         return None
 
     def lies(problem: Problem) -> bool:

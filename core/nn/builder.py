@@ -356,9 +356,9 @@ class Passes:
         forward, backward = mix_passes(self._both(outputs), dtype, len(self.forward), len(self.late))
         return replace(self, forward=forward, backward=backward)
 
-    def settled(self, kept: Collection[str], preferences: Preferences) -> dict[str, Image]:
+    def settled(self, kept: Collection[str], preferences: Preferences | None) -> dict[str, Image]:
         """Return which of the values that backward nodes read of forward ones lie in channels last."""
-        return settled(self._both(), preferences, kept, len(self.forward))
+        return settled(self._both(), preferences, kept, len(self.forward)) if kept and preferences else {}
 
     def _both(self, outputs: Iterable[str] = ()) -> Graph:
         """Return the graph of both passes, with gradients, outputs and further ones as outputs."""

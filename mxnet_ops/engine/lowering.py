@@ -116,7 +116,7 @@ class Lowering:
         zeros = tuple(place for name, place in names.items() if not passes.found[name])
         return self._lowered(train, recorded, nodes if train else (*passes.forward, *nodes), outputs, zeros)
 
-    def settled(self, preferences: Preferences) -> dict[str, Image]:
+    def settled(self, preferences: Preferences | None) -> dict[str, Image]:
         """Return the values that live from forward to backward in channels last, as a device prefers."""
         return self._record(True).passes.settled(self.kept, preferences)
 

@@ -13,7 +13,7 @@ import numpy as np
 from clgraft import core
 from clgraft.core import settings
 from clgraft.core.graph.compiled import preferences_of
-from clgraft.core.graph.passes import Image, switched_on
+from clgraft.core.graph.passes import Image
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.planning.precision import mixed_precision
 from clgraft.core.runtime.plan import SKIP
@@ -94,8 +94,7 @@ class RegionProgram:
     @cached_property
     def _last(self) -> dict[str, Image]:
         """The values that live from forward to backward in channels last."""
-        preferences = preferences_of(self.context) if "layouts" in switched_on() else None
-        return {} if preferences is None or not self.lowering.kept else self.lowering.settled(preferences)
+        return self.lowering.settled(preferences_of(self.context))
 
     def _read_twice(self) -> dict[str, int]:
         """Return the inputs that forward and backward read when training, as names of copies and their bytes."""
