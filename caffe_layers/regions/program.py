@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,9 @@ from clgraft.caffe_layers.regions.passes import Kept, Pass
 from clgraft.core import ACCUMULATE, OVERWRITE
 from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import Call, Graph, Node, graph_call
+from clgraft.core.graph.compiled import preferences_of
 from clgraft.core.graph.identity import identity
+from clgraft.core.graph.passes import Image
 from clgraft.core.nn.builder import Passes
 from clgraft.core.planning.precision import FLOAT32
 
@@ -48,6 +50,8 @@ class _Derived:
         In float32, and as they run after each other: with copies of what changes between them, and types of their own.
     kept : frozenset of str
         What the backward pass reads of the forward one that no array of Caffe's holds.
+    last : dict of str to Image
+        Those of them that lie in channels last.
     gradients : dict of str to str
         Values, and their gradients.
     zeros : list of (int, int)
@@ -58,6 +62,7 @@ class _Derived:
     alone: Passes
     both: Passes
     kept: frozenset[str]
+    last: dict[str, Image]
     gradients: dict[str, str]
     zeros: list[tuple[int, int]]
 
@@ -76,7 +81,8 @@ class RegionProgram:
         self._derived: dict[Wanted, _Derived] = {}
         self._passes: dict[tuple, Pass] = {}
         self._memory = Kept(region.context)
-        self._last: tuple[RegionGraph | None, frozenset] = None, frozenset()  # whose values are kept, and which
+        # whose values are kept, which, and those of them that lie in channels last
+        self._kept: tuple[RegionGraph | None, frozenset, dict[str, Image]] = None, frozenset(), {}
 
     def forward(self, wanted: Wanted | None) -> None:
         """Run the forward pass; `wanted` is what a backward pass is expected to compute, None if none is."""
@@ -85,8 +91,10 @@ class RegionProgram:
             # a layer may have no gradient: the backward pass says so, if there is one
             with contextlib.suppress(ClgraftError):
                 found = self._derive(wanted)
-        self._last = (None, frozenset()) if found is None else (found.whole, found.kept)
-        key = ("forward", *self._last) if found is not None and found.kept else ("forward",)
+        self._kept = (None, frozenset(), {}) if found is None else (found.whole, found.kept, found.last)
+        key: tuple = ("forward",)
+        if found is not None and found.kept:
+            key = ("forward", found.whole, found.kept, *sorted(found.last.items()))
         if key not in self._passes:
             self._passes[key] = self._forward(found if len(key) > 1 else None)
         self._passes[key].run()
@@ -121,9 +129,11 @@ class RegionProgram:
 
     def _run(self, wanted: Wanted, only: frozenset | None) -> None:
         found = self._derive(wanted)
-        whole, kept = self._last
-        # what the forward pass has not kept is computed again
-        again = only is not None or (bool(found.kept) and not (whole is found.whole and found.kept <= kept))
+        whole, kept, last = self._kept
+        # what the forward pass has not kept, or in another layout, is computed again
+        there = whole is found.whole and found.kept <= kept
+        there = there and all(found.last.get(name) == last.get(name) for name in found.kept)
+        again = only is not None or (bool(found.kept) and not there)
         key = wanted, again, only
         if key not in self._passes:
             self._passes[key] = self._backward(found, again, found.gradients if only is None else only)
@@ -158,8 +168,9 @@ class RegionProgram:
         backward = both.graph(both.backward, list(gradients.values()))
         there = {*whole.arrays, *whole.build.constants, *(value.name for value in both.incoming.values())}
         kept = frozenset(value.name for value in backward.inputs if value.name not in there)
+        last = both.settled(sorted(kept - {*_names(whole)}), preferences_of(self.region.context))
         zeros = [key for name, key in bottoms.items() if name not in gradients]
-        return _Derived(whole, alone, both, kept, gradients, zeros)
+        return _Derived(whole, alone, both, kept, last, gradients, zeros)
 
     def _whole(self, cuts: frozenset) -> RegionGraph:
         if cuts not in self._graphs:
@@ -189,13 +200,14 @@ class RegionProgram:
             graph = passes.graph(passes.forward, _names(whole))
             return self._pass(whole, graph, {}, self._mixed or FLOAT32)
         graph = found.both.graph(found.both.forward, (*_names(found.whole), *sorted(found.kept)))
-        return self._pass(found.whole, graph, {}, FLOAT32)
+        return self._pass(found.whole, graph, {}, FLOAT32, last=found.last)
 
     def _backward(self, found: _Derived, again: bool, names: Collection[str]) -> Pass:
         """Return a backward pass for the gradients of some values; one that computes the forward pass again."""
         wanted = {found.gradients[name]: name for name in found.gradients if name in names}
         if not again:
-            return self._pass(found.whole, found.both.graph(found.both.backward, list(wanted)), wanted, FLOAT32, found)
+            graph = found.both.graph(found.both.backward, list(wanted))
+            return self._pass(found.whole, graph, wanted, FLOAT32, found, found.last)
         passes = found.alone
         nodes = [node for node in passes.forward if not node.changes]  # states stay as they are
         graph = passes.graph((*nodes, *passes.backward), list(wanted))
@@ -208,6 +220,7 @@ class RegionProgram:
         gradients: dict[str, str],
         precision: str,
         found: _Derived | None = None,
+        last: Mapping[str, Image] | None = None,
     ) -> Pass:
         learned = {name for own in whole.blobs for name in own}
         added = [gradient for gradient, name in gradients.items() if name in learned]
@@ -224,7 +237,8 @@ class RegionProgram:
                 return None
             given = {value.name for value in graph.inputs}
             constants = {name: array for name, array in whole.build.constants.items() if name in given}
-            return graph_call(context.compile(graph, None, constants, precision=precision), graph.outputs, added)
+            compiled = context.compile(graph, None, constants, precision=precision, last=last)
+            return graph_call(compiled, graph.outputs, added)
 
         overlapping = {name for name in graph.outputs if name in whole.overlapping}
         overlapping |= {gradient for gradient, name in gradients.items() if name in whole.overlapping}

@@ -208,6 +208,55 @@ static void choose_queue(struct clg_context_s *c, stream *s) {
     s->on = s->slot_count > 1 && s->queue ? s->queue : c->queue;
 }
 
+static clg_status prepare_slot(struct clg_context_s *c, stream *s, slot *k) {
+    release_event(&k->event);
+    if (k->memory) return CLG_OK;
+    int32_t code = 0;
+    if (!k->mem) k->mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_ | CL_MEM_ALLOC_HOST_PTR_, SLOT, NULL, &code);
+    if (k->mem) k->memory = cl_map(s->on, k->mem, CL_MAP_READ_ | CL_MAP_WRITE_, SLOT, &code);
+    return k->memory ? CLG_OK : clg_cl_fail("pinned memory for transfers", code ? code : -6);
+}
+
+static clg_status wait_for(struct clg_context_s *c, const stream *s, cl_object event) {
+    int32_t code = clg_wait_event(c, s->on, event);
+    return code ? clg_cl_fail("clWaitForEvents", code) : CLG_OK;
+}
+
+/* Copies the parts of a slot between its memory and the host's arrays, by threads. */
+static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool up) {
+    slot *k = slot_of(s, number);
+    const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
+    uint32_t i = s->copied;
+    for (; i < s->piece_count && s->pieces[i].position < end; i++) {
+        const clg_piece *piece = &s->pieces[i];
+        uint64_t from = piece->position > begin ? piece->position : begin;
+        uint64_t to = piece->position + piece->bytes < end ? piece->position + piece->bytes : end;
+        char *host = piece->host + (from - piece->position), *pinned = k->memory + (from - begin);
+        clg_copy_start(t->copier, up ? host : pinned, up ? pinned : host, to - from, &k->pending);
+    }
+    while (s->copied < s->piece_count && s->pieces[s->copied].position + aligned(s->pieces[s->copied].bytes) <= end)
+        s->copied++;
+}
+
+/* Starts copies into all slots that are free, but for the one whose transfer the next launch waits for; with `wait`
+ * into the next one at least. */
+static clg_status fill(struct clg_context_s *c, bool wait) {
+    struct clg_transfers *t = c->transfers;
+    stream *s = &t->down;
+    for (; s->filled < s->slot_count && s->filled < s->sent + SLOTS - 1; s->filled++) {
+        slot *k = slot_of(s, s->filled);
+        if (k->event) { /* of the transfer that used it before */
+            if (!(wait && s->filled == s->sent) && !is_done(k->event)) break;
+            clg_status status = wait_for(c, s, k->event);
+            if (status) return status;
+        }
+        clg_status status = prepare_slot(c, s, k);
+        if (status) return status;
+        copy_slot(t, s, s->filled, false);
+    }
+    return CLG_OK;
+}
+
 /* Small arrays come first on the way down and last on the way up, each direction's in one place
  * of the device's memory. */
 clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) {
@@ -238,7 +287,7 @@ clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) 
     }
     choose_queue(c, &t->down);
     choose_queue(c, &t->up);
-    return CLG_OK;
+    return fill(c, false); /* threads copy while the first launches are queued */
 }
 
 static cl_object device_memory(const clg_piece *piece) {
@@ -247,36 +296,6 @@ static cl_object device_memory(const clg_piece *piece) {
 
 static uint64_t device_place(const clg_piece *piece) {
     return piece->resolved->lands ? piece->resolved->landed : piece->resolved->offset * piece->resolved->item;
-}
-
-static clg_status prepare_slot(struct clg_context_s *c, stream *s, slot *k) {
-    release_event(&k->event);
-    if (k->memory) return CLG_OK;
-    int32_t code = 0;
-    if (!k->mem) k->mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_ | CL_MEM_ALLOC_HOST_PTR_, SLOT, NULL, &code);
-    if (k->mem) k->memory = cl_map(s->on, k->mem, CL_MAP_READ_ | CL_MAP_WRITE_, SLOT, &code);
-    return k->memory ? CLG_OK : clg_cl_fail("pinned memory for transfers", code ? code : -6);
-}
-
-static clg_status wait_for(struct clg_context_s *c, const stream *s, cl_object event) {
-    int32_t code = clg_wait_event(c, s->on, event);
-    return code ? clg_cl_fail("clWaitForEvents", code) : CLG_OK;
-}
-
-/* Copies the parts of a slot between its memory and the host's arrays, by threads. */
-static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool up) {
-    slot *k = slot_of(s, number);
-    const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
-    uint32_t i = s->copied;
-    for (; i < s->piece_count && s->pieces[i].position < end; i++) {
-        const clg_piece *piece = &s->pieces[i];
-        uint64_t from = piece->position > begin ? piece->position : begin;
-        uint64_t to = piece->position + piece->bytes < end ? piece->position + piece->bytes : end;
-        char *host = piece->host + (from - piece->position), *pinned = k->memory + (from - begin);
-        clg_copy_start(t->copier, up ? host : pinned, up ? pinned : host, to - from, &k->pending);
-    }
-    while (s->copied < s->piece_count && s->pieces[s->copied].position + aligned(s->pieces[s->copied].bytes) <= end)
-        s->copied++;
 }
 
 /* Hands a slot to the driver, on the way up after an event or NULL: one command for each range of the device's
@@ -314,31 +333,13 @@ static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number,
     return CLG_OK;
 }
 
-/* Starts copies into all slots that are free, but for the one whose transfer the next launch waits for. */
-static clg_status fill(struct clg_context_s *c) {
-    struct clg_transfers *t = c->transfers;
-    stream *s = &t->down;
-    for (; s->filled < s->slot_count && s->filled < s->sent + SLOTS - 1; s->filled++) {
-        slot *k = slot_of(s, s->filled);
-        if (k->event) { /* of the transfer that used it before */
-            if (s->filled > s->sent && !is_done(k->event)) break;
-            clg_status status = wait_for(c, s, k->event);
-            if (status) return status;
-        }
-        clg_status status = prepare_slot(c, s, k);
-        if (status) return status;
-        copy_slot(t, s, s->filled, false);
-    }
-    return CLG_OK;
-}
-
 /* Sends the first `count` slots down. */
 static clg_status send_down(struct clg_context_s *c, uint32_t count) {
     struct clg_transfers *t = c->transfers;
     stream *s = &t->down;
     clg_status status = CLG_OK;
     while (s->sent < count && !status) {
-        status = fill(c);
+        status = fill(c, true);
         if (status) break;
         slot *k = slot_of(s, s->sent);
         clg_copy_wait(t->copier, &k->pending);
@@ -346,7 +347,7 @@ static clg_status send_down(struct clg_context_s *c, uint32_t count) {
         if (!status && s->on != c->queue) t->wait = k->event;
         s->sent++;
     }
-    return status ? status : fill(c);
+    return status ? status : fill(c, false);
 }
 
 /* Copies what has come to other memory to its place, in line with the kernels. */

@@ -13,9 +13,9 @@
 
 #include "clgraft.h"
 
-#define BUSY 100e-6 /* seconds without a sleep */
-#define SHARE 32    /* of the time waited so far that a sleep takes */
-#define LEAST 5e-6  /* seconds of a sleep */
+#define BUSY 50e-6  /* seconds without a sleep */
+#define SHARE 24    /* of the time waited so far that a sleep takes */
+#define LEAST 20e-6 /* seconds of a sleep: to go to sleep and wake up takes half of that in processor time */
 #define MOST 200e-6
 #define PATIENCE 10.0 /* seconds after which the driver waits */
 

@@ -15,6 +15,7 @@ from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
 from clgraft.core.graph.passes import (
+    Image,
     Preferences,
     join_casts,
     join_totals,
@@ -103,6 +104,8 @@ class CompiledGraph:
         Inputs that never change. They are sent to the device once, and what follows from them alone is computed once.
     memory : int or None
         Most bytes for values inside of the graph; None: what the device has.
+    last : mapping of str to Image
+        Inputs and outputs that lie in channels last (see `clgraft.core.graph.passes.settled`).
     copies : Copies
         Where inputs with versions stay between runs.
     """
@@ -116,11 +119,13 @@ class CompiledGraph:
         memory: int | None = None,
         precision: str | None = None,
         kept: bool = False,
+        last: Mapping[str, Image] | None = None,
     ) -> None:
         context.expect_addressable("graph", Signature.of(graph).arguments())
         for node in graph.nodes:
             context.expect_possible(node.problem)
         self.graph, self.passes, self.constants, self.memory = graph, passes, dict(constants or {}), memory
+        self.last = dict(last or {})
         self.mixed = mixed_precision(precision)
         inputs = {value.name for value in graph.inputs}
         for name in self.constants:
@@ -297,6 +302,7 @@ class CompiledGraph:
             passes=switched_on(self.passes),
             mixed=self.mixed,
             memory=self.memory,
+            last=sorted(self.last.items()),
         )
 
     def _followed(self, key: str) -> _Handed | None:
@@ -319,8 +325,9 @@ class CompiledGraph:
 
     def _planned(self, before: Graph, added: frozenset[str], key: str | None) -> _Handed:
         counts: dict[str, int] = {}
+        preferences = preferences_of(self._context, self.passes)
         early, graph = split_constants(
-            optimise(before, self.passes, self._fits, counts, self.constants, self.mixed, self._preferences()),
+            optimise(before, self.passes, self._fits, counts, self.constants, self.mixed, preferences, self.last),
             self.constants,
         )
         first = self._once(early) if early.nodes else None
@@ -420,17 +427,6 @@ class CompiledGraph:
         """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""
         return self._context.serves(problem, in_kernel.NAME)
 
-    def _preferences(self) -> Preferences | None:
-        """Return what the device prefers in channels last; None: nothing."""
-        types = self._context.device.channels_last
-        if not types:
-            return None
-        return Preferences(lambda problem: problem.dtype in types and self._lies(problem), self._lies)
-
-    def _lies(self, problem: Problem) -> bool:
-        """Return whether a problem in channels last runs on its arguments as they lie in memory."""
-        return self._context.foreseen(problem) != transposes.NAME
-
     def _once(self, early: Graph) -> _Handed:
         """Return the plan of what follows from constants alone."""
         once = CompiledGraph(early, self._context, "-all", precision=FLOAT32)
@@ -456,6 +452,26 @@ class CompiledGraph:
         import pyopencl.array as device_array
 
         return device_array.to_device(self._context.queue, np.ascontiguousarray(array))
+
+
+def preferences_of(context: Context, switches: str | None = None) -> Preferences | None:
+    """Return what a context's device prefers in channels last; None: nothing, or the pass `layouts` is off.
+
+    Parameters
+    ----------
+    context : Context
+    switches : str, optional
+        See `clgraft.core.graph.passes.switched_on`.
+    """
+    types = context.device.channels_last
+    if not types or "layouts" not in switched_on(switches):
+        return None
+
+    def lies(problem: Problem) -> bool:
+        """Return whether a problem in channels last runs on its arguments as they lie in memory."""
+        return context.foreseen(problem) != transposes.NAME
+
+    return Preferences(lambda problem: problem.dtype in types and lies(problem), lies)
 
 
 class _Handed(NamedTuple):

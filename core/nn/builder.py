@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
 from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
-from clgraft.core.graph.passes import mix_passes, needed, scaled_norms, switched_on
+from clgraft.core.graph.passes import Image, Preferences, mix_passes, needed, scaled_norms, settled, switched_on
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
@@ -353,12 +353,19 @@ class Passes:
 
     def mixed(self, dtype: str, outputs: Iterable[str] = ()) -> Passes:
         """Return passes with products in a type of 16 bits; gradients and outputs, also further ones, stay float32."""
+        forward, backward = mix_passes(self._both(outputs), dtype, len(self.forward), len(self.late))
+        return replace(self, forward=forward, backward=backward)
+
+    def settled(self, kept: Collection[str], preferences: Preferences | None) -> dict[str, Image]:
+        """Return which of the values that backward nodes read of forward ones lie in channels last."""
+        return settled(self._both(), preferences, kept, len(self.forward)) if kept and preferences else {}
+
+    def _both(self, outputs: Iterable[str] = ()) -> Graph:
+        """Return the graph of both passes, with gradients, outputs and further ones as outputs."""
         nodes = (*self.forward, *self.backward)
         made = {name for node in nodes for name in node.writes}
         names = dict.fromkeys((*(tensor.name for tensor in self.outputs), *outputs, *self.found.values()))
-        graph = self._whole(nodes, [name for name in names if name in made])
-        forward, backward = mix_passes(graph, dtype, len(self.forward), len(self.late))
-        return replace(self, forward=forward, backward=backward)
+        return self._whole(nodes, [name for name in names if name in made])
 
     def _whole(self, nodes: Sequence[Node], outputs: Sequence[str]) -> Graph:
         changed = {name for node in nodes for name in node.changes}

@@ -231,6 +231,7 @@ class Context(DeviceContext):
         memory: int | None = None,
         precision: str | None = None,
         kept: bool = False,
+        last: Mapping[str, Any] | None = None,
     ) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
@@ -250,6 +251,8 @@ class Context(DeviceContext):
             float32; inputs, states and outputs keep their types. By default what ``CLGRAFT_PRECISION`` says.
         kept : bool
             Whether the program cache keeps what planning finds out, for processes that compile the same graph later.
+        last : mapping of str to Image, optional
+            Inputs and outputs that lie in channels last (see `clgraft.core.graph.passes.settled`).
 
         Raises
         ------
@@ -258,7 +261,7 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        found = self.compiler(graph, self, passes, constants, memory, precision, kept)
+        found = self.compiler(graph, self, passes, constants, memory, precision, kept, last)
         with self._lock:
             self._graphs = [*(known for known in self._graphs if known() is not None), weakref.ref(found)]
         return found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.graph import Graph, Node, Value
+from clgraft.core.graph.passes import Image, Preferences
 from clgraft.core.planning.precision import FLOAT32
 from clgraft.mxnet_ops.engine.arrays import OUT, OUT_GRAD, STATE, Array, Place
 from clgraft.mxnet_ops.engine.recording import Function, Recorded, record
@@ -114,6 +115,10 @@ class Lowering:
         outputs = [passes.found[name] for name in names if passes.found[name]]
         zeros = tuple(place for name, place in names.items() if not passes.found[name])
         return self._lowered(train, recorded, nodes if train else (*passes.forward, *nodes), outputs, zeros)
+
+    def settled(self, preferences: Preferences | None) -> dict[str, Image]:
+        """Return the values that live from forward to backward in channels last, as a device prefers."""
+        return self._record(True).passes.settled(self.kept, preferences)
 
     def _record(self, train: bool) -> Recorded:
         if train not in self._recorded:

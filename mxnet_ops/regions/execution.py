@@ -12,6 +12,8 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core import settings
+from clgraft.core.graph.compiled import preferences_of
+from clgraft.core.graph.passes import Image
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.planning.precision import mixed_precision
 from clgraft.core.runtime.plan import SKIP
@@ -89,6 +91,11 @@ class RegionProgram:
         names = self.lowering.region.names
         return frozenset(names[place] for place in self.lowering.backward(True, range(len(names))).zeros)
 
+    @cached_property
+    def _last(self) -> dict[str, Image]:
+        """The values that live from forward to backward in channels last."""
+        return self.lowering.settled(preferences_of(self.context))
+
     def _read_twice(self) -> dict[str, int]:
         """Return the inputs that forward and backward read when training, as names of copies and their bytes."""
         every = range(len(self.lowering.region.taken))
@@ -106,7 +113,8 @@ class RegionProgram:
         if (train, wanted) not in self._passes:
             lowered = self.lowering.forward(train) if wanted is None else self.lowering.backward(train, wanted)
             given = {} if self.constants is None else self.lowering.named(lowered, self.constants)
-            self._passes[train, wanted] = RegionPass(lowered, self.lowering, self.context, given, self.residents)
+            last = self._last if train else {}
+            self._passes[train, wanted] = RegionPass(lowered, self.lowering, self.context, given, self.residents, last)
         return self._passes[train, wanted]
 
     def take(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from clgraft import core
 from clgraft.core.graph import Call, graph_call
+from clgraft.core.graph.passes import Image
 from clgraft.core.runtime.plan import ACCUMULATE
 from clgraft.mxnet_ops.engine.calls import lib
 from clgraft.mxnet_ops.engine.lowering import LoweredPass
@@ -27,6 +28,8 @@ class RegionPass(Pass):
     constants : mapping of str to array
         Values of inputs that are frozen.
     residents : Residents, optional
+    last : mapping of str to Image, optional
+        Values that lie in channels last between forward and backward.
     """
 
     def __init__(
@@ -36,11 +39,12 @@ class RegionPass(Pass):
         context: core.Context,
         constants: Mapping[str, Any],
         residents: Residents | None = None,
+        last: Mapping[str, Image] | None = None,
     ) -> None:
         super().__init__(lowered, lowering, context)
         self._region, self._residents = lowering.region, residents
         every = {**lowered.constants, **constants}
-        self._compiled = context.compile(lowered.graph, constants=every, precision=lowered.precision)
+        self._compiled = context.compile(lowered.graph, constants=every, precision=lowered.precision, last=last)
 
     def call(self, wanted: Collection[str], added: Collection[str]) -> Call:
         return graph_call(self._compiled, wanted, added)

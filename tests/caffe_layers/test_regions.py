@@ -540,3 +540,27 @@ def test_kept_values_on_a_device_with_memory_of_its_own(monkeypatch):
     monkeypatch.setattr(core, "context", lambda *arguments: staged)
     expect_equal(nets("force_backward: true " + NET), passes=2, shown=("loss",))
     assert staged.counters()["bytes_to_device"] > 0
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+def test_values_that_backward_reads_are_in_channels_last(monkeypatch, phase):
+    """On a device with matrix units of 16 bits images and the classifier's input are converted, and its gradient.
+
+    In the test phase the first backward computes the forward pass again.
+    """
+    here = core.context()
+    device = dataclasses.replace(here.device, halves=("mma-float16", "mma-bfloat16"))
+    sides = []
+    for switches in ("-layouts", ""):
+        made = core.Context(here.cl_context, here.cl_device, here.queue, device=device)
+        monkeypatch.setattr(core, "context", lambda *arguments, made=made: made)
+        monkeypatch.setenv("CLGRAFT_GRAPH", switches)
+        net = nets(NET, phase, precision="float16")[1]
+        found = [run(net, seed, ("loss",)) for seed in range(2)]
+        graphs = [graph for graph in (one() for one in made._graphs) if graph is not None]
+        sides.append((found, [report.conversions for graph in graphs for report in graph.reports()]))
+    (expected, before), (got, after) = sides
+    assert not any(before) and after == ([2, 1] if phase == TRAIN else [2, 3, 2, 1])
+    for one, two in zip(expected, got):
+        for name, values in one.items():
+            assert np.linalg.norm(two[name] - values) <= 0.02 * np.linalg.norm(values) + 1e-3, name

@@ -10,7 +10,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder, parse_graph
-from clgraft.core.graph.passes import Preferences, optimise
+from clgraft.core.graph.passes import Image, Preferences, optimise, settled
 from clgraft.core.graph.passes.layouts import Assignment
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.conv import ConvProblem
@@ -294,3 +294,103 @@ def test_convolutions_that_are_served_by_transpositions_follow_their_neighbours(
     ]
     assert layouts == ["nchw", "nhwc", "nchw", "nhwc"]  # turning both values costs as much as turning them inside
     assert optimise(graph, "-all,layouts") is graph
+
+
+def parts(graph: Graph, count: int) -> tuple[Graph, Graph, list[str]]:
+    """Return the first nodes of a graph, the others, and the values that these read of those."""
+    values, nodes = graph.values, (graph.nodes[:count], graph.nodes[count:])
+    made = [{name for node in part for name in node.writes} for part in nodes]
+    read = dict.fromkeys(name for node in nodes[1] for name in node.reads)
+    kept = [name for name in read if name in made[0]]
+    outputs = [[name for name in graph.outputs if name in names] for names in made]
+    first = Graph(nodes[0], graph.inputs, dict.fromkeys((*outputs[0], *kept)))
+    return first, Graph(nodes[1], (*graph.inputs, *(values[name] for name in kept)), tuple(outputs[1])), kept
+
+
+def expect_parts_close(graph: Graph, count: int, last: dict[str, Image], arrays: dict[str, np.ndarray]) -> int:
+    """Expect a graph in two parts, with values in channels last between them, to compute the same in float64.
+
+    Return the number of conversions.
+    """
+    expected = evaluate(graph, arrays)
+    conversions, found = 0, dict(arrays)
+    for part in parts(graph, count)[:2]:
+        assignment = Assignment(part, ALWAYS, last)
+        changed = assignment.graph(part)
+        found.update(evaluate(changed, {value.name: found[value.name] for value in changed.inputs}))
+        conversions += assignment.conversions
+    for name in graph.outputs:
+        array = found[name]
+        if name in last:
+            batch, channels, pixels = last[name]
+            array = array.reshape(batch, pixels, channels).swapaxes(1, 2)
+        np.testing.assert_allclose(array.ravel(), expected[name].ravel(), rtol=1e-9, atol=1e-9, err_msg=name)
+    return conversions
+
+
+@pytest.mark.parametrize("make", NETS, ids=names(NETS))
+def test_parts_hand_values_over_in_channels_last(make, rng):
+    """As many conversions as the whole graph has, and the values between the parts have none."""
+    net = Net(training=True)
+    count = len(make(net).nodes)
+    forward = make(Net(training=True))
+    graph = forward.gradients([*net.weights, "x0"])
+    kept = parts(graph, count)[2]
+    last = settled(graph, ALWAYS, kept, count)
+    assert last.keys() <= {*kept} and len(last) > 5
+    arrays = sample(graph, rng)
+    found = expect_parts_close(graph, count, last, arrays)
+    whole = Assignment(graph, ALWAYS)
+    whole.graph(graph)
+    # the images are converted in both parts
+    assert found == whole.conversions + 1
+    assert expect_parts_close(graph, count, {}, arrays) > found + 5
+
+
+SPLIT = {
+    "read-first": (
+        *("v a", "z = v i f | resample outer16 in4 out7 inner5 taps2\nt = a | pointwise x0[320] : y0 = x0 + 1"),
+    ),
+    "output": ("v a", "t = a v | pointwise x0[2,8,4,5] x1[2,8,4,5] : y0 = x0 * x1"),
+    "view": ("q", "s = q | transpose x[2,20,8] axes[0,2,1]\nt = s | pointwise x0[2,8,20] : y0 = x0 + 1"),
+    "lone": ("a", "t = a | pointwise x0[2,8,4,5] : y0 = x0 + 1"),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_values_between_parts_that_others_read_in_channels_first(name, rng):
+    """Whatever is handed over in channels last, also what nobody asks for so."""
+    handed, rest = SPLIT[name]
+    outputs = f"t r {handed}{' z' * ('z =' in rest)}"
+    text = (
+        f"{MORE}{HEAD}a = v | pointwise x0[2,8,4,5] : y0 = tanh(x0)\nq = a | transpose x[2,8,20] axes[0,2,1]\n{rest}\n"
+        f"r = t w | conv backward_data n2 ic6 ih4 iw5 oc8 kh3 kw3 ph1 pw1\noutput {outputs}"
+    )
+    graph = parse_graph(text)
+    arrays = {**sample(graph, rng), "i": rng.integers(0, 4, (7, 2)).astype(np.int32)}
+    image = {"v": Image(2, 8, 20), "a": Image(2, 8, 20), "q": Image(2, 20, 8)}
+    for some in (handed.split(), handed.split()[:1], handed.split()[1:]):
+        expect_parts_close(graph, 3, {one: image[one] for one in some}, arrays)
+
+
+def test_whole_numbers_are_handed_over_as_all_want_them(rng):
+    text = f"""{HEAD}
+        y k = v | pool forward_argmax max n2 c8 ih4 iw5 kh2 kw2
+        g = y | pointwise x0[2,8,3,4] : y0 = tanh(x0)
+        d = k g | pool backward_argmax max n2 c8 ih4 iw5 kh2 kw2
+        r = d w | conv backward_data n2 ic6 ih4 iw5 oc8 kh3 kw3 ph1 pw1
+        output r"""
+    graph = parse_graph(text)
+    arrays = sample(graph, rng)
+    last = settled(graph, ALWAYS, ["k", "g"], 3)
+    assert last == {"k": Image(2, 8, 12), "g": Image(2, 8, 12)}
+    assert expect_parts_close(graph, 3, last, arrays) == 2  # of the images and their gradients
+    apart = Preferences(lambda problem: True, lambda problem: problem.kind != "pool")
+    assert "k" not in settled(graph, apart, ["k", "g"], 3)
+
+
+def test_values_in_channels_last_need_the_pass(context):
+    graph = parse_graph(f"{HEAD}output v")
+    compiled = context.compile(graph, "-layouts", last={"v": Image(2, 8, 20)})
+    with pytest.raises(core.ArgumentError, match=r"got values \['v'\] in channels last, expected none without"):
+        compiled.report()

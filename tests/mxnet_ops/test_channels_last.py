@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
 
+from clgraft import core
 from clgraft import mxnet_ops as ops
+from clgraft.core.session.context import Context
 from tests.mxnet_ops.operator_checks import assert_close, compare, random
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -100,7 +104,7 @@ def test_what_mxnet_refuses_runs_when_it_is_swapped(name, rng):
     assert_close(swapped.bind(mx.cpu(), given).forward()[0].asnumpy(), expected.asnumpy())
 
 
-def net(last: bool) -> gluon.nn.HybridSequential:
+def net(last: bool, groups: int = 16) -> gluon.nn.HybridSequential:
     """Return a small vision net of either layout; its sizes follow from the first data."""
     layout, axis = ("NHWC", 3) if last else ("NCHW", 1)
     layers = gluon.nn.HybridSequential(prefix="net_")
@@ -109,7 +113,7 @@ def net(last: bool) -> gluon.nn.HybridSequential:
             gluon.nn.Conv2D(16, 3, padding=1, use_bias=False, layout=layout),
             gluon.nn.BatchNorm(axis=axis),
             gluon.nn.Activation("relu"),
-            gluon.nn.Conv2D(16, 3, strides=2, padding=1, groups=16, use_bias=False, layout=layout),
+            gluon.nn.Conv2D(16, 3, strides=2, padding=1, groups=groups, use_bias=False, layout=layout),
             gluon.nn.Conv2D(24, 1, use_bias=False, layout=layout),
             gluon.nn.BatchNorm(axis=axis),
             gluon.nn.MaxPool2D(2, layout=layout),
@@ -154,3 +158,42 @@ def test_gluon_nets_in_channels_last(hybrid, regions, rng):
             expected = known[name].grad().asnumpy()
             expected = expected.transpose(0, 2, 3, 1) if expected.ndim == 4 else expected
             assert_close(parameter.grad().asnumpy(), expected, what=name)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_regions_keep_values_in_channels_last_for_their_backward(staged, context, monkeypatch, rng):
+    """On a device with matrix units of 16 bits the images and their gradient alone are converted."""
+    access = "staged" if staged else context.device.host_access
+    device = dataclasses.replace(context.device, halves=("mma-float16", "mma-bfloat16"), host_access=access)
+    images, head = (mx.nd.array(random(rng, *shape)) for shape in ((4, 3, 17, 16), (4, 5)))
+    parameters = [array.data().asnumpy() for array in initialized(images).collect_params().values()]
+    found = []
+    for switches in ("", "-layouts"):
+        monkeypatch.setenv("CLGRAFT_GRAPH", switches)
+        made = Context(context.cl_context, context.cl_device, context.queue, device=device)
+        monkeypatch.setattr(core, "context", lambda *arguments, made=made: made)
+        layers = initialized(images)
+        for parameter, array in zip(layers.collect_params().values(), parameters):
+            parameter.set_data(mx.nd.array(array))
+        ops.swap_block(layers, precision="float16")
+        layers.hybridize()
+        images.attach_grad()
+        for _ in range(2):  # the second one with the arrays of the first
+            with mx.autograd.record():
+                y = layers(images)
+            y.backward(head)
+        learned = [one.grad() for one in layers.collect_params().values() if one.grad_req != "null"]
+        arrays = [array.asnumpy() for array in (y, images.grad, *learned)]
+        graphs = [graph for graph in (one() for one in made._graphs) if graph is not None]
+        conversions = [report.conversions for graph in graphs for report in graph.reports()]
+        found.append((arrays, conversions))
+    assert [conversions for _, conversions in found] == [[1, 1], [0, 0]]
+    for one, two in zip(*(arrays for arrays, _ in found)):
+        assert np.abs(one - two).max() <= 0.02 * np.abs(two).max()
+
+
+def initialized(images: mx.nd.NDArray) -> gluon.nn.HybridSequential:
+    """Return the net in channels first with its sizes, and without a depthwise layer."""
+    layers = net(False, groups=1)
+    layers(images)
+    return layers

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from clgraft.core import settings
 from clgraft.core.errors import ArgumentError, hint
@@ -18,7 +18,7 @@ from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
 from clgraft.core.graph.passes.gradients import join_gradients
-from clgraft.core.graph.passes.layouts import Assignment, Preferences, assign_layouts
+from clgraft.core.graph.passes.layouts import Assignment, Preferences, assign_layouts, settled
 from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.order import order_gradients
@@ -27,6 +27,7 @@ from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.passes.scales import scaled_norms
 from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.passes.totals import join_totals
+from clgraft.core.graph.passes.turning import Image
 from clgraft.core.graph.passes.updates import join_updates
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
@@ -64,6 +65,7 @@ __all__ = [
     "NAMES",
     "PASSES",
     "PLANNED",
+    "Image",
     "Preferences",
     "assign_layouts",
     "drop_dead",
@@ -86,6 +88,7 @@ __all__ = [
     "read_results",
     "recompute",
     "scaled_norms",
+    "settled",
     "split_batch",
     "suit_single",
     "switched_on",
@@ -126,6 +129,7 @@ def optimise(
     constants: Collection[str] | None = None,
     mixed: str | None = None,
     preferences: Preferences | None = None,
+    last: Mapping[str, Image] | None = None,
 ) -> Some:
     """Return the graph after all passes that are switched on, but for those of the memory plan.
 
@@ -145,8 +149,13 @@ def optimise(
         The type of 16 bits that products have (see `mix_types`).
     preferences : Preferences, optional
         What a device prefers in channels last; by default nothing.
+    last : mapping of str to Image, optional
+        Inputs and outputs that lie in channels last (see `settled`).
     """
     names = switched_on(switches)
+    if last and (preferences is None or "layouts" not in names):
+        got = f"values {sorted(last)} in channels last"
+        raise ArgumentError(f"[graph] got {got}, expected none without the pass layouts")
     first = [name for name in names if name in IN_ONE_TYPE]
     for name in (*first, MIXED, *(name for name in names if name not in first)):
         before = graph
@@ -156,9 +165,9 @@ def optimise(
         if name == "layouts":
             if preferences is None:
                 continue
-            assignment = Assignment(graph, preferences)
+            assignment = Assignment(graph, preferences, last)
             graph = assignment.graph(graph)
-            if counts is not None and assignment.last:
+            if counts is not None and (assignment.last or last):
                 counts[name] = assignment.conversions
                 counts[LAST] = len(assignment.last)
             continue

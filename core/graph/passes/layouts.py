@@ -4,12 +4,15 @@ Each problem runs in channels first or, where it can (see `turning`), in channel
 readers need another layout than its writer left. Convolutions that want channels last have it. For all others a
 smallest cut decides, between what is in channels first, such as the graph's inputs and outputs, and what is in channels
 last: it cuts values whose conversions move the fewest bytes.
+
+A graph that is split, into a forward and a backward pass for example, hands values from one part to another. `settled`
+decides on the whole graph which of them lie in channels last; the parts then take and leave them so.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +20,8 @@ import numpy as np
 from clgraft.core.graph.identity import identity
 from clgraft.core.graph.passes.cuts import SINK, SOURCE, Network
 from clgraft.core.graph.passes.turning import Image, Turned, has_layout, is_seed, multiplies, turned
-from clgraft.core.graph.structure import SKIPPED, Fits, Node, Some, Structure, fresh
-from clgraft.core.problem import DTYPES, Problem
+from clgraft.core.graph.structure import SKIPPED, Fits, Node, Some, Structure, Value, fresh
+from clgraft.core.problem import DTYPES, Argument, Problem
 
 LAUNCH_BYTES = 2**22  # what a device moves in the time of a launch, about
 
@@ -43,6 +46,33 @@ class Preferences:
     serves: Fits = _always
 
 
+def settled(graph: Structure, preferences: Preferences, names: Collection[str], count: int) -> dict[str, Image]:
+    """Return those of some values that lie in channels last where a graph hands them from one part to another.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph.
+    preferences : Preferences
+    names : collection of str
+        Values that the first part writes and the second one reads.
+    count : int
+        How many of the nodes are the first part.
+    """
+    assignment = Assignment(graph, preferences)
+    found = {}
+    for name in names:
+        image = assignment.image(name)
+        ways = [assignment.reads_last(i, name) for i in graph.readers[name] if i >= count]
+        if graph.values[name].dtype in DTYPES:
+            wanted = any(ways)
+        else:  # whole numbers are not converted: all that have to do with them agree
+            wanted = all(ways) and assignment.reads_last(graph.writers[name], name)
+        if image and wanted:
+            found[name] = image
+    return found
+
+
 def assign_layouts(graph: Some, preferences: Preferences | None = None) -> Some:
     """Return the graph with values in channels last where a device prefers that; inputs and outputs stay as they are.
 
@@ -62,16 +92,25 @@ def assign_layouts(graph: Some, preferences: Preferences | None = None) -> Some:
 class Assignment:
     """Which problems of a graph are in channels last.
 
+    Parameters
+    ----------
+    graph : Graph
+    preferences : Preferences
+    given : mapping of str to Image, optional
+        Inputs and outputs that lie in channels last (see `settled`).
+
     Attributes
     ----------
     conversions : int
         Values that `graph` converts, without weights.
     """
 
-    def __init__(self, graph: Structure, preferences: Preferences) -> None:
+    def __init__(self, graph: Structure, preferences: Preferences, given: Mapping[str, Image] | None = None) -> None:
         self.source, self.preferences, self.conversions = graph, preferences, 0
+        ends = {*graph.outputs, *(value.name for value in graph.inputs)}
+        self.given = {name: image for name, image in (given or {}).items() if name in ends}
         self._states = {state.name for state in graph.states}
-        self._known, self._turned = _images(graph)
+        self._known, self._turned = _images(graph, self.given)
         self._problems: dict[int, Problem] = {}
         for i, node in enumerate(graph.nodes):
             if not self._fits(node, self._turned[i]):
@@ -125,7 +164,7 @@ class Assignment:
             for i, node in enumerate(self.source.nodes)
             if multiplies(node.problem) and self._turned[i] and wants(self._problem(i))
         }
-        if not anchors:
+        if not anchors and not self.given:
             return set()
         network = Network()
         vertices = {i: network.vertex() for i in range(len(self.source.nodes)) if i in anchors or self._live(i)}
@@ -169,10 +208,12 @@ class Assignment:
 
     def _enter_value(self, network: Network, vertices: Mapping[int, int], name: str, forever: int) -> None:
         """Enter what it costs that the readers of a value need other layouts than its writer leaves."""
-        writer = self._vertex(vertices, self.source.writers.get(name, -1), name)
+        outside = SINK if name in self.given else SOURCE
+        inside = name in self.source.writers
+        writer = self._vertex(vertices, self.source.writers[name], name) if inside else outside
         readers = {self._vertex(vertices, i, name) for i in self.source.readers[name]}
         if name in self.source.outputs:
-            readers.add(SOURCE)
+            readers.add(outside)
         readers.discard(writer)
         if not readers:
             return
@@ -193,17 +234,22 @@ class Assignment:
 
     def _vertex(self, vertices: Mapping[int, int], i: int, name: str) -> int:
         """Return the vertex of a node that reads or writes a value as an image; else that of channels first."""
-        if i not in vertices:
-            return SOURCE
+        return vertices[i] if i in vertices and self._takes_image(i, name) else SOURCE
+
+    def _takes_image(self, i: int, name: str) -> bool:
+        """Return whether a value is an image wherever a node that may be in channels last reads or writes it."""
         node, form = self.source.nodes[i], self._turned[i]
         assert form is not None
         pairs = zip(node.problem.arguments(), node.arguments)
-        turns = {self._moves(form, argument.name) for argument, own in pairs if own == name}
-        return vertices[i] if turns == {True} else SOURCE
+        return {self._moves(form, argument.name) for argument, own in pairs if own == name} == {True}
+
+    def reads_last(self, i: int, name: str) -> bool:
+        """Return whether a node reads, or writes, a value in channels last."""
+        return i in self.last and self._takes_image(i, name)
 
     def graph(self, graph: Some) -> Some:
         """Return the graph with its problems in their layouts, and conversions in between."""
-        return graph.with_nodes(_Writer(self).written()) if self.last else graph
+        return graph.with_nodes(_Writer(self).written()) if self.last or self.given else graph
 
     def form(self, i: int) -> tuple[Turned, Problem] | None:
         """Return the form and the problem of a node in channels last; None for one that stays as it is."""
@@ -224,8 +270,11 @@ class _Writer:
         self.nodes: list[Node] = []
         self.taken = set(self.source.values)
         # a value and whether it is in channels last -> its name; what is missing is the value's own
-        self.names: dict[tuple[str, bool], str] = {}
-        self.made = {value.name for value in (*self.source.inputs, *self.source.states)}
+        self.names: dict[tuple[str, bool], str] = {(value.name, True): value.name for value in self._given_inputs()}
+        self.made = {value.name for value in (*self.source.inputs, *self.source.states)} - assignment.given.keys()
+
+    def _given_inputs(self) -> list[Value]:
+        return [value for value in self.source.inputs if value.name in self.assignment.given]
 
     def written(self) -> list[Node]:
         """Return the nodes."""
@@ -237,7 +286,7 @@ class _Writer:
                 self._view(node, found[0])
             else:
                 self._turn(node, *found)
-        places = {name: self.read(name, False) for name in self.source.outputs}
+        places = {name: self.read(name, name in self.assignment.given) for name in self.source.outputs}
         self._put_outputs(places)
         return self.nodes
 
@@ -250,19 +299,32 @@ class _Writer:
         if image is None or (name in self.made and not last):
             return name
         source = self.names.get((name, not last), name)
-        target = fresh(f"{name}.last", self.taken) if last else name
+        target = self._new(name, last)
         problem = image.turning(last, self.source.values[name].dtype)
         self.nodes.append(Node(problem, (source, target)))
         self.assignment.conversions += name not in self.assignment.weights
-        self.names[key] = target
+        return target
+
+    def _new(self, name: str, last: bool) -> str:
+        """Return the name of a value in a layout that is about to be written; it has its own in that of its array."""
+        own = last == (name in self.assignment.given)
+        target = name if own else fresh(f"{name}.{'last' if last else 'first'}", self.taken)
+        self.names[name, last] = target
         return target
 
     def _keep(self, node: Node) -> None:
         """Write a node as it is."""
-        pairs = zip(node.problem.arguments(), node.arguments)
-        arguments = tuple(self.read(name, False) if argument.role == "in" else name for argument, name in pairs)
-        self.nodes.append(replace(node, arguments=arguments))
-        self.made.update(node.writes)
+        arguments = [self._kept(*pair) for pair in zip(node.problem.arguments(), node.arguments)]
+        self.nodes.append(replace(node, arguments=tuple(arguments)))
+
+    def _kept(self, argument: Argument, name: str) -> str:
+        """Return the name of a value that a node reads or writes in channels first, or that is no image."""
+        if name == SKIPPED or argument.role == "inout":
+            return name
+        if argument.role == "in":
+            return self.read(name, False)
+        self.made.add(name)
+        return self._new(name, False) if name in self.assignment.given else name
 
     def _view(self, node: Node, form: Turned) -> None:
         """Note that a transposition between the layouts has nothing to do."""
@@ -277,16 +339,10 @@ class _Writer:
         arguments: list[str] = []
         for argument, name in zip(node.problem.arguments(), node.arguments):
             moves = argument.name in form.images and not form.images[argument.name].lies_alike
-            if name == SKIPPED:
-                arguments.append(name)
-            elif argument.role == "in":
-                arguments.append(self.read(name, moves))
-            elif moves:
-                arguments.append(fresh(f"{name}.last", self.taken))
-                self.names[name, True] = arguments[-1]
+            if name == SKIPPED or not moves:
+                arguments.append(self._kept(argument, name))
             else:
-                arguments.append(name)
-                self.made.add(name)
+                arguments.append(self.read(name, True) if argument.role == "in" else self._new(name, True))
         self.nodes.append(replace(node, problem=problem, arguments=tuple(arguments)))
 
     def _put_outputs(self, places: Mapping[str, str]) -> None:
@@ -308,16 +364,17 @@ class _Writer:
             ]
 
 
-def _images(graph: Structure) -> tuple[dict[str, Image], list[Turned | None]]:
-    """Return what is known to be images, and the form of each node in channels last."""
+def _images(graph: Structure, given: Mapping[str, Image]) -> tuple[dict[str, Image], list[Turned | None]]:
+    """Return what is known to be images, some of which are given, and the form of each node in channels last."""
     arguments = [node.problem.arguments() for node in graph.nodes]
     users: dict[str, list[int]] = {name: [] for name in graph.values}
     for i, node in enumerate(graph.nodes):
         for name in {*node.arguments} - {SKIPPED}:
             users[name].append(i)
-    known: dict[str, Image] = {}
+    known = dict(given)
     forms: list[Turned | None] = [None] * len(graph.nodes)
     seeds = [i for i, node in enumerate(graph.nodes) if is_seed(node.problem)]
+    seeds += sorted({i for name in given for i in users[name]} - {*seeds})
     queue, waiting = deque(seeds), set(seeds)
     while queue:
         i = queue.popleft()
