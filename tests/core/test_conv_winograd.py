@@ -37,6 +37,12 @@ SPREAD = 1.0  # transforms mix the elements of a tile
 
 LINES = {name: text for name, text in problem_lines("conv").items() if served(text)}
 
+OTHERS = {
+    "one-column-f16": "conv f16 n2 ic35 ih13 iw6 oc30 kh3 kw1 ph1",
+    "dilated": "conv n2 ic17 ih19 iw23 oc33 kh3 kw3 ph2 pw2 dh2 dw2",
+    "five": "conv n2 ic33 ih9 iw11 oc18 kh5 kw5 ph2 pw2",
+}
+
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 
 
@@ -126,12 +132,50 @@ def test_who_transforms_the_weights(tile: int, name: str, own_weights: bool, mon
     check_who_transforms(LINES[name], own_weights, monkeypatch)
 
 
+def kernels(problem: core.ConvProblem, context: Context) -> list[str]:
+    """Return the names of the kernels that the method launches."""
+    return [launch.kernel.function_name for launch in winograd.plan(problem, context.planner).launches]
+
+
 @pytest.mark.parametrize("name", ["3x3-many-channels", "batch-prime", "small-planes", "wide-row"])
 def test_filter_in_parts(tile: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_filter, "PART_BYTES", 2**17)
+    monkeypatch.setattr(winograd_filter, "keeps_products", lambda geometry: False)
     problem = core.parse(LINES[name]).with_direction("backward_filter")
     check(Context.on(None), problem, "winograd", spread=SPREAD)
     check(Context.on(None), problem, "winograd", spread=SPREAD, accumulate=True)
+
+
+@pytest.mark.parametrize("name", [*LINES, *OTHERS])
+def test_filter_whose_products_stay_in_a_cache(tile: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd_filter, "keeps_products", lambda geometry: True)
+    monkeypatch.setattr(winograd_filter, "BUSY", 0.0)
+    problem = core.parse({**LINES, **OTHERS}[name]).with_direction("backward_filter")
+    context = Context.on(None)
+    if tile == 4 and problem.kernel == (5, 5):
+        with pytest.raises(Declined, match="have tiles"):
+            winograd.plan(problem, context.planner)
+        return
+    launches = winograd.plan(problem, context.planner).launches
+    assert [launch.kernel.function_name for launch in launches] == [
+        "winograd_source",
+        "filter_gradient",
+        "filter_whole",
+    ]
+    check(context, problem, "winograd", spread=SPREAD)
+    check(context, problem, "winograd", spread=SPREAD, accumulate=True)
+
+
+def test_products_stay_in_a_cache_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
+    many = core.parse("conv backward_filter n8 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1")
+    few = core.parse("conv backward_filter n8 ic128 ih28 iw28 oc128 kh3 kw3 ph1 pw1")
+    names = [
+        [one.kernel.function_name for one in winograd.plan(each, core.context().planner).launches]
+        for each in (many, few)
+    ]
+    assert ["filter_whole" in each for each in names] == [core.context().device.compute_units <= 128, False]
+    assert winograd_tiles.choose(many).tile == 4  # whose products are more, but not written
 
 
 @pytest.mark.parametrize("mean", [0, 100])
@@ -157,6 +201,8 @@ def test_settings_that_cannot_be_are_declined(context: Context, tile: int, direc
         {"parts": 1},
         {"tile": tile, "rows": 1},
         {"tile": tile, "parts": 0},
+        {"tile": tile, "parts": 1, "whole": 1},
+        {"tile": tile, "whole": 2},
     ):
         with pytest.raises(Declined):
             winograd.plan(problem, context, settings)

@@ -10,7 +10,10 @@
 //
 // The tiles are taken in parts of tile rows whose V and Y stay in the last level's cache. For each part the
 // launches winograd_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.
+// With one part, filter_whole takes the place of the last two: M of some channels and a block of outputs stays in a
+// core's cache.
 
+#include "common/tickets.cl"
 #include "conv/winograd/transforms.cl"
 
 #define SUMMED 64  // tiles whose products are summed before they join the others: one long sum would lose bits
@@ -43,23 +46,23 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_co
     }
 }
 
-// M of `rows` channels from c on, in filter_product.
+// M of `rows` channels from c on, in multiply_channels.
 #define MULTIPLY_CHANNELS(rows)                                                              \
     {                                                                                        \
         for (int first = 0; first < tile_count; first += SUMMED) {                           \
             realv acc[rows][NV];                                                             \
             SET_ROWS(rows, acc, 0)                                                           \
-            global const real *a = vs + (long)first * WC + c, *b = ys + (long)first * COLS;  \
+            global const real *a = V + (long)first * WC + c, *b = Y + (long)first * COLS;    \
             for (int tile = first; tile < min(first + SUMMED, tile_count); tile++) {         \
                 STEP_ROWS(rows, acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))           \
                 a += WC;                                                                     \
                 b += COLS;                                                                   \
             }                                                                                \
-            const bool old = part.first_row || first;                                        \
+            const bool old = add || first;                                                   \
             ROWS_OF(rows) {                                                                  \
                 if (c + i_ < count) {                                                        \
                     TILE_VECTORS {                                                           \
-                        global real *sum = ms + (c + i_) * COLS + v_ * VL;                   \
+                        global real *sum = M + (c + i_) * COLS + v_ * VL;                    \
                         STORE_REALS(sum, old ? LOAD_REALS(sum) + acc[i_][v_] : acc[i_][v_]); \
                     }                                                                        \
                 }                                                                            \
@@ -67,36 +70,39 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_co
         }                                                                                    \
     }
 
-// One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the
-// part, and adds to the products of the parts before it.
-SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
-                           const int m_count, const Grid grid, const TileRows part) {
-    const int tiles = part.tiles, tile_count = part.rows * TILES_W;
-    const int chunk = get_global_id(0), block = get_global_id(1), e = get_global_id(2);
-    const int chunks = get_global_size(0), m_blocks = get_global_size(1);
-    const int channel = chunk * WC, count = min(channels - channel, WC);
-    global const real *vs = OPEN(V) + e * ((long)chunks * tiles * WC + PAD) + (long)chunk * tiles * WC;
-    global const real *ys = OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS;
-    global real *ms =
-        OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS;
+// M[channel][COLS] (+)= the sum over tiles of V[tile][channel of WC] * Y[tile][COLS], of `count` channels.
+void multiply_channels(global real *M, global const real *V, global const real *Y, const int count,
+                       const int tile_count, const bool add) {
     const int whole = rows_of_whole_tiles(count);
     int c = 0;
     for (; c < whole; c += MR) MULTIPLY_CHANNELS(MR)
     for (; c < count; c += LAST_MR) MULTIPLY_CHANNELS(LAST_MR)
 }
 
-// dw of VL outputs and CHANNELS channels from M.
+// One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the
+// part, and adds to the products of the parts before it.
+SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
+                           const int m_count, const Grid grid, const TileRows part) {
+    const int tiles = part.tiles, chunk = get_global_id(0), block = get_global_id(1), e = get_global_id(2);
+    const int chunks = get_global_size(0), m_blocks = get_global_size(1), channel = chunk * WC;
+    multiply_channels(
+        OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS,
+        OPEN(V) + e * ((long)chunks * tiles * WC + PAD) + (long)channel * tiles,
+        OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS, min(channels - channel, WC),
+        part.rows * TILES_W, part.first_row > 0);
+}
+
 #define CHANNELS 16
 
-SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels,
-                          const int m_count) {
-    const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS, count = min(channels - first, CHANNELS);
-    const int m_blocks = (m_count + COLS - 1) / COLS, lanes = min(m_count - m, VL);
-    const long e_size = (long)m_blocks * channels * COLS + PAD;
+// dw of VL outputs from m on and `count` channels from `first` on, up to CHANNELS. M points to the first channel's
+// products with m, those of the next channels are COLS apart.
+void transform_filters(global stored *dw, global const real *M, const long e_size, const int accumulate,
+                       const int channels, const int m_count, const int m, const int first, const int count) {
+    const int lanes = min(m_count - m, VL);
     real taps[VL * (CHANNELS * FILTER_TAPS + VL)];  // [output][channel, tap]
     const int pitch = CHANNELS * FILTER_TAPS + VL;
     for (int c = 0; c < count; c++) {
-        global const real *element = OPEN(M) + ((long)(m / COLS) * channels + first + c) * COLS + m % COLS;
+        global const real *element = M + c * COLS;
         realv a[(FILTER_TAPS + VL - 1) / VL * VL], b[VL];
 #define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * e_size)
 #define PUT(i, j, value) a[(i) * TAPS_W + (j)] = value;
@@ -113,7 +119,7 @@ SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumu
         }
     }
     for (int i = 0; i < lanes; i++) {
-        global stored *to = OPEN(dw) + ((long)(m + i) * channels + first) * FILTER_TAPS;
+        global stored *to = dw + ((long)(m + i) * channels + first) * FILTER_TAPS;
         for (int at = 0; at < count * FILTER_TAPS; at += VL) {
             if (at + VL <= count * FILTER_TAPS) {
                 const realv value = LOAD_REALS(taps + i * pitch + at);
@@ -122,6 +128,43 @@ SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumu
                 for (int l = at; l < count * FILTER_TAPS; l++) {
                     STORE(to, l, taps[i * pitch + l] + (accumulate ? LOAD(to, l) : 0));
                 }
+            }
+        }
+    }
+}
+
+// dw of VL outputs and CHANNELS channels from M.
+SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels,
+                          const int m_count) {
+    const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS;
+    const int m_blocks = (m_count + COLS - 1) / COLS;
+    transform_filters(OPEN(dw), OPEN(M) + ((long)(m / COLS) * channels + first) * COLS + m % COLS,
+                      (long)m_blocks * channels * COLS + PAD, accumulate, channels, m_count, m, first,
+                      min(channels - first, CHANNELS));
+}
+
+// An item is `range` channels, which divide WC, and a block of outputs; work-items take items by tickets. `slices` has
+// room for the products of an item for each of them.
+SINGLE void filter_whole(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, slices), TENSOR(dw),
+                         const int accumulate, const int channels, const int m_count, const Grid grid,
+                         const TileRows part, const int range, volatile global int *tickets) {
+    const int tiles = part.tiles, m_blocks = (m_count + COLS - 1) / COLS, ranges = (channels + range - 1) / range;
+    const int items = m_blocks * ranges, workers = get_global_size(0);
+    const long v_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD,
+               y_size = (long)m_blocks * tiles * COLS + PAD, m_size = range * COLS + PAD;
+    global real *M = OPEN(slices) + get_global_id(0) * ELEMENTS * m_size;
+    FOR_ITEMS(share) {
+        const int first = share.item % ranges * range, last = min(first + range, channels);
+        const int block = share.item / ranges, last_m = min((block + 1) * COLS, m_count);
+        global const real *v = OPEN(V) + (long)(first / WC) * tiles * WC + first % WC,
+                          *y = OPEN(Y) + (long)block * tiles * COLS;
+        for (int e = 0; e < ELEMENTS; e++) {
+            multiply_channels(M + e * m_size, v + e * v_size, y + e * y_size, last - first, part.rows * TILES_W, false);
+        }
+        for (int m = block * COLS; m < last_m; m += VL) {
+            for (int channel = first; channel < last; channel += CHANNELS) {
+                transform_filters(OPEN(dw), M + (channel - first) * COLS + m % COLS, m_size, accumulate, channels,
+                                  m_count, m, channel, min(last - channel, CHANNELS));
             }
         }
     }

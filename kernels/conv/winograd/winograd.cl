@@ -98,6 +98,8 @@ void multiply_last_tile(global real *M, global const real *V, global const real 
     MULTIPLY_TILES(LAST_MR, M, V, U, channels, add)
 }
 
+#define AHEAD 4  // channels whose weights are asked for early
+
 // U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, TAPS, TAPS) and its
 // kernels are turned by 180 degrees, as backward data needs them; else it is (m_count, channels, TAPS, TAPS). U points
 // to the first of them, e_size elements lie between the transform's elements.
@@ -109,6 +111,11 @@ void transform_weights(global real *U, const long e_size, global const stored *w
     const long channel_size = (flip ? (long)m_count : 1) * FILTER_TAPS;
     for (int channel = first; channel < last; channel++) {
         realv taps[FILTER_TAPS];
+        if (flip) {  // channels are so far apart that no processor asks for the next ones by itself
+            global const stored *next = w + m * m_size + (channel + AHEAD) * channel_size;
+#pragma unroll
+            for (int i = 0; i <= FILTER_TAPS; i++) __builtin_prefetch(next + i * VL);
+        }
 #pragma unroll
         for (int tap = 0; tap < FILTER_TAPS; tap += VL) {
             const int skip = min(tap, max(FILTER_TAPS - VL, 0));  // the last vector overlaps the one in front of it

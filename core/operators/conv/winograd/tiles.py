@@ -253,6 +253,16 @@ def transform_cost(geometry: Geometry) -> float:
     return geometry.elements / COSTS["line_gradients" if geometry.gradient else "line_elements"]
 
 
+def keeps_products(geometry: Geometry) -> bool:
+    """Return whether products of a filter's gradient stay in a core's cache until they are filters.
+
+    That pays where they are at least as many as the transformed numbers of the tiles, which all cores then read several
+    times. Otherwise products are written, and read once more.
+    """
+    g = geometry
+    return g.channels * g.outputs >= g.rows * g.tile_w * (g.channels + g.outputs)
+
+
 def cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core: the products, the transforms of tiles, and what every filter costs.
 
@@ -268,7 +278,8 @@ def cost(geometry: Geometry) -> float:
     transforms = tiles * (g.channels + g.outputs) * transform_cost(g)
     of_filter = COSTS["weights"] * prod(g.kernel) + COSTS["weight_element"] * g.elements
     if g.gradient:
-        of_filter = COSTS["filter_element" if all(g.transformed) else "line_filter"] * g.elements
+        kept = "_kept" if keeps_products(g) else ""
+        of_filter = COSTS[("filter_element" if all(g.transformed) else "line_filter") + kept] * g.elements
     return products + transforms + filters * of_filter
 
 

@@ -60,7 +60,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
 
     ``tile``: 2 or 4 outputs along an axis. ``rows`` of tiles of a work-item, ``block_rows`` of them at a time, its
     ``blocks`` of outputs, and ``own_weights``: whether it transforms its weights itself; or ``spread``: every stage as
-    a launch of its own. For filters the number of ``parts``.
+    a launch of its own. For filters the number of ``parts``, or ``whole``.
     """
     _check(problem, planner)
     yield {}
@@ -97,9 +97,11 @@ def plan(
     else:
         geometry = winograd_tiles.choose(problem)
     if problem.direction == "backward_filter":
-        if chosen and set(chosen) != {"parts"}:
-            raise Declined(f"got settings {chosen}, expected tile and parts")
-        launches = winograd_filter.plan_filter(problem, planner, geometry, chosen.get("parts"))
+        if chosen and set(chosen) != {"parts"} and chosen != {"whole": 1}:
+            raise Declined(f"got settings {chosen}, expected tile, and parts or whole=1")
+        launches = winograd_filter.plan_filter(
+            problem, planner, geometry, chosen.get("parts"), bool(chosen.get("whole")) or None
+        )
         return launches.saving(problem.operations, geometry.operations)
     register = winograd_tile(planner, geometry.outputs)
     if settings:
