@@ -18,7 +18,10 @@ from clgraft.core.operators.conv.arguments import DIVISORS, GRID, STRIDE_PHASE, 
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
+from clgraft.core.operators.conv.gemm_gpu import halves_stream
+from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
+    RESERVED,
     ROWS,
     HalvesTile,
     costs,
@@ -62,7 +65,6 @@ PHASES_FILE = "conv/gemm_gpu/halves_phases.cl"
 VECTOR = 8  # channels that are read at once
 FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, most of a tile is empty
 MOST_STAGES = 4  # steps whose weights are in local memory, with windows
-RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
 FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
@@ -286,6 +288,8 @@ class Halves:
                 continue
             if tile.slower_windows:
                 yield {"tile": f"windows-{tile.name}", "parts": 1}
+            if tile.slower_stream:
+                yield {"tile": f"stream-{tile.name}", "parts": 1}
             for parts in PARTS:
                 yield {"tile": tile.name, "parts": parts}
 
@@ -501,6 +505,8 @@ class _HalvesBuilder:
         product = Product(grid.pixels, columns, channels * grid.taps, self.groups)
         if self.windows_product(operation, product, grid, source, weights, channels):
             return
+        if self.stream_product(operation, product, grid, source, weights, channels):
+            return
         self.product(operation, product, grid, (source, weights), channels, 0, columns, columns)
 
     def phases_product(self, grids: list[Grid], dy: Any, weights: Any, channels: int) -> bool:
@@ -574,11 +580,7 @@ class _HalvesBuilder:
             **epilogue_defines(self.epilogue),
             **self.sums_defines(),
         }
-        options: tuple[str, ...] = ()
-        if self.native and self.planner.device.registers:
-            options = (
-                f"-cl-nv-maxrregcount={min(255, self.planner.device.registers // (tile.threads * busy) // 8 * 8)}",
-            )
+        options = self.registers_of(tile, busy)
         tiles = ceil_div(positions.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         self.launches.append(
             Launch(
@@ -599,6 +601,57 @@ class _HalvesBuilder:
             )
         )
         return True
+
+    def registers_of(self, tile: HalvesTile, busy: int) -> tuple[str, ...]:
+        """Return the compiler's option that lets a unit have so many work-groups of a tile."""
+        registers = self.planner.device.registers if self.native else 0
+        most = min(255, registers // (tile.threads * busy) // 8 * 8)
+        return (f"-cl-nv-maxrregcount={most}",) if registers else ()
+
+    def stream_product(
+        self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
+    ) -> bool:
+        """Add a product by work-groups that walk over tiles if it is expected to be faster; say whether."""
+        if not grid.plain or self.tiles_summed is not None:
+            return False
+        stream = self.choose_stream(product)
+        if stream is None:
+            return False
+        tile, problem, result = stream.tile, self.problem, self.result
+        has_bias = int(problem.direction == "forward" and problem.bias)
+        defines = {**stream.defines(), "OPERATION": TABLE[operation], "DENSE": 1, **epilogue_defines(self.epilogue)}
+        self.launches.append(
+            Launch(
+                self.planner.kernel(
+                    halves_stream.FILE,
+                    halves_stream.KERNEL,
+                    {**self.common, **defines},
+                    problem.dtype,
+                    self.registers_of(tile, stream.busy),
+                ),
+                (ceil_div(product.columns, tile.n) * stream.walkers * tile.threads, 1, product.groups),
+                (tile.threads, 1, 1),
+                (
+                    *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
+                    *(*ints(has_bias), Accumulate(result)),
+                    *ints(product.rows, product.columns, channels, product.groups, stream.walkers),
+                    *epilogue_arguments(self.epilogue, problem.dtype),
+                ),
+                (result,),
+            )
+        )
+        return True
+
+    def choose_stream(self, product: Product) -> Stream | None:
+        """Choose how work-groups walk, or take the tile from the settings; None where others are faster."""
+        device, tiles = self.planner.device, self.tiles
+        if self.settings:
+            tiles = [tile for tile in tiles if f"stream-{tile.name}" == self.settings["tile"]]
+            return choose_stream(product, tiles, device)
+        found = choose_stream(product, tiles, device)
+        if found is None or choose(product, tiles, device.compute_units).time <= found.time:
+            return None
+        return found
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""

@@ -13,6 +13,7 @@ from clgraft.core.planning.halves import WGMMA, work_items
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
+RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 ROWS, COSTS = Path(__file__).with_name("halves.txt"), Path(__file__).with_name("halves_costs.txt")
 
 
@@ -50,6 +51,7 @@ class HalvesTile:
     busy: int
     slower: float
     slower_windows: float
+    slower_stream: float = 0.0
     options: tuple[str, ...] = ()
 
     @property
@@ -93,12 +95,8 @@ def tiles(units: str) -> tuple[HalvesTile, ...]:
         words = line.split("#")[0].split()
         if words and words[0] == units:
             m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
-            options = tuple(words[10:])
-            found.append(
-                HalvesTile(
-                    units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options
-                )
-            )
+            slower, options = map(float, words[8:11]), tuple(words[11:])
+            found.append(HalvesTile(units, m, n, stages, pending, warp_m, warp_n, busy, *slower, options))
     return tuple(found)
 
 

@@ -13,10 +13,6 @@
 
 #include "conv/gemm_gpu/loaders/positions.cl"
 
-#define ROWS_AT_ONCE (THREADS / 8)
-#define DEPTH_COPIES (HALVES_DEPTH / ROWS_AT_ONCE)  // of a block whose rows are the depth
-#define A_COPIES (TILE_M / ROWS_AT_ONCE)
-#define B_COPIES (TILE_N / ROWS_AT_ONCE)
 #define B_BLOCKS (TILE_N / 64)
 
 #define IN_PLACE ALWAYS_INLINE
@@ -139,12 +135,6 @@ IN_PLACE bool meets(const Position at, const int d, const int h, const int w, co
 // A row or column that is there: those beyond the last one are not stored, and so many reads of one line would wait for
 // each other. They are some of the first ones, as many as a power of two; a branch with a division would take longer.
 IN_PLACE int within(const int at, const int count) { return at < count ? at : at & ((1 << (31 - clz(count))) - 1); }
-
-#define COPY_OR_LOAD(to, from, valid) \
-    if (aligned)                      \
-        COPY_HALVES(to, from, valid); \
-    else                              \
-        *(local ushort8 *)(to) = (valid) ? vload8(0, (global const ushort *)(from)) : (ushort8)(0)
 
 #if OPERATION != FILTER
 typedef struct {
@@ -415,8 +405,6 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
 #endif
 
 // STAGES tiles of both operands follow each other in local memory.
-#define A_TILE (TILE_M * HALVES_DEPTH)
-#define B_TILE (TILE_N * HALVES_DEPTH)
 #define TILES_BYTES (STAGES * (A_TILE + B_TILE) * 2)
 #define AHEAD (STAGES - 1 - PENDING)  // steps that are copied before they are multiplied
 #define A_STAGE(stage) (tiles + (stage) * (A_TILE + B_TILE))

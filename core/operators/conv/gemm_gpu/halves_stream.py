@@ -1,0 +1,89 @@
+"""The form of products with operands of 16 bits for kernels of one tap with few weights.
+
+Its work-groups keep weights in local memory and walk over tiles of pixels (``kernels/conv/gemm_gpu/halves_stream.cl``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import RESERVED, HalvesTile, costs, local_memory, places
+from clgraft.core.problem import ceil_div
+
+if TYPE_CHECKING:
+    from clgraft.core.operators.conv.gemm_gpu.halves import Product
+    from clgraft.core.planning.device import DeviceInfo
+
+FILE, KERNEL = "conv/gemm_gpu/halves_stream.cl", "conv_stream_halves"
+MOST_STAGES = 6  # steps whose pixels are in local memory
+MOST_STEPS = 16  # of the depth, whose weights are
+MOST_BUSY = 4  # work-groups of a unit
+REGISTERS_OF_ITEM = 48  # apart from its sums
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A tile, the steps whose pixels and weights are in local memory, and the work-groups.
+
+    Attributes
+    ----------
+    walkers : int
+        Work-groups that share the tiles of rows of the same columns.
+    busy : int
+        Work-groups that a unit has at the same time.
+    """
+
+    tile: HalvesTile
+    stages: int
+    held: int
+    walkers: int
+    busy: int
+    time: float = 0.0
+
+    def defines(self) -> dict[str, Any]:
+        """Return the kernel's macros."""
+        return {**self.tile.defines(), "STAGES": self.stages, "HELD_STEPS": self.held}
+
+
+def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo) -> Iterator[Stream]:
+    """Return the forms of a product with each tile, by as many work-groups of a unit as have room there."""
+    held = product.steps
+    if not 0 < held <= MOST_STEPS:
+        return
+    for tile in candidates:
+        if not tile.slower_stream:
+            continue
+        whole = held * tile.n * HALVES_DEPTH * 2 + tile.m * min(tile.n, 64) * 4 + RESERVED
+        columns = ceil_div(product.columns, tile.n) * product.groups
+        rows = ceil_div(product.rows, tile.m)
+        for busy in range(1, MOST_BUSY + 1):
+            stages = min(MOST_STAGES, (local_memory(tile.units, device) // busy - whole) // (tile.m * HALVES_DEPTH * 2))
+            registers = tile.threads * busy * (tile.m * tile.n // tile.threads + REGISTERS_OF_ITEM)
+            if stages < 2 or registers > (device.registers or registers):
+                break
+            walkers = min(rows, max(1, places(tile.units, device.compute_units) * busy // columns))
+            walkers = ceil_div(rows, ceil_div(rows, walkers))
+            stream = Stream(tile, stages, held, walkers, busy)
+            yield Stream(tile, stages, held, walkers, busy, cycles(product, stream, device.compute_units))
+
+
+def cycles(product: Product, stream: Stream, units: int) -> float:
+    """Estimate the time of a product, in cycles of one of so many compute units."""
+    tile, cost = stream.tile, costs(stream.tile.units)
+    work_groups = stream.walkers * ceil_div(product.columns, tile.n) * product.groups
+    there = places(tile.units, units)
+    reading = min(1.0, work_groups / there)
+    nbytes = tile.m * HALVES_DEPTH * 2
+    multiplied = tile.m * tile.n * HALVES_DEPTH / cost.multiply_adds
+    step = max(multiplied, nbytes * reading / cost.shared_bytes, nbytes / cost.own_bytes) + cost.step / stream.busy
+    rounds = ceil_div(ceil_div(product.rows, tile.m), stream.walkers)
+    at_once = min(stream.busy, ceil_div(work_groups, there))
+    return tile.slower_stream * (cost.start + rounds * at_once * (stream.held * step + cost.store * tile.m * tile.n))
+
+
+def choose_stream(product: Product, candidates: list[HalvesTile], device: DeviceInfo) -> Stream | None:
+    """Choose the form with the least estimated time; None where the product has too many weights."""
+    return min(streams(product, candidates, device), key=lambda each: each.time, default=None)
