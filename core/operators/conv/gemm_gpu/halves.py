@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.channels_last.transposes import through
 from clgraft.core.operators.conv.arguments import DIVISORS, GRID, STRIDE_PHASE, TAPS, TARGET
+from clgraft.core.operators.conv.gemm_gpu import halves_stream
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
-from clgraft.core.operators.conv.gemm_gpu import halves_stream
 from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
     RESERVED,
@@ -49,6 +49,7 @@ from clgraft.core.planning.launches import (
     Launches,
     Statistics,
     Sums,
+    Tickets,
     Workspace,
     ints,
 )
@@ -66,15 +67,18 @@ VECTOR = 8  # channels that are read at once
 FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, most of a tile is empty
 MOST_STAGES = 4  # steps whose weights are in local memory, with windows
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
-SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
+SUMMING = 128  # work-items of a work-group that adds the sums of parts, as the kernel has it
 FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
-MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
+MOST_GROUPS = 2**16 - 1  # they are an axis of launches, and devices limit its work-groups
+JOINING = (WGMMA, "mma")  # units with which the last one of a tile's work-groups can add its parts
+COUNTERS = 2**13  # of tiles whose work-groups do: ``TICKETS_BYTES`` of core/abi/context.c
 MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # in cycles, as halves_costs.txt has them
-LAUNCH = 12000  # of sums' launch
+LAUNCH = 4000  # of sums' launch
+JOIN = 3000  # until a tile's last work-group reads the first sums of its parts
 SOURCES = 1.55  # how many times as long windows take that are copied again and again, for 64 channels after the others
 DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
 SUM = 0.0027  # to write and read a sum of a part, of the whole device
@@ -141,12 +145,13 @@ def _room(axis: GridAxis) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Choice:
-    """A tile, and how many parts the depth is split into, each of `steps`."""
+    """A tile, and how many parts the depth is split into, each of `steps`; `joined`: in one launch."""
 
     tile: HalvesTile
     parts: int
     steps: int
     time: float = 0.0
+    joined: bool = False
 
 
 def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
@@ -165,9 +170,18 @@ def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bo
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
     time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units, wait)
-    if parts > 1:
-        time += LAUNCH + SUM * parts * product.rows * product.columns * product.groups
-    return time
+    return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
+
+
+def adding(product: Product, tile: HalvesTile, parts: int) -> tuple[float, bool]:
+    """Estimate the time to add the sums of parts; say whether that is the time of joining them in one launch."""
+    launched = LAUNCH + SUM * parts * product.rows * product.columns * product.groups
+    tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
+    if tile.units not in JOINING or tiles > COUNTERS:
+        return launched, False
+    read = parts if parts > 2 else 1
+    joined = JOIN + (1 + read) * tile.m * tile.n * 4 / costs(tile.units).own_bytes
+    return min((launched, False), (joined, True))
 
 
 def _cycles(
@@ -260,13 +274,13 @@ def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bo
             continue  # rows that are not there would be copied from the last one
         count = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         for parts in splits(product.steps, count, places(tile.units, units), tile.busy):
-            sums = parts * product.rows * product.columns * product.groups * 4
-            too_many = sums > SPLIT_BYTES or max(product.rows, product.groups) > MOST_ROWS
+            too_many = parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES
             if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
             time = cycles(product, tile, parts, units, walks)
             if best is None or time < best[0]:
-                best = time, Choice(tile, parts, ceil_div(product.steps, parts), time)
+                joined = parts > 1 and adding(product, tile, parts)[1]
+                best = time, Choice(tile, parts, ceil_div(product.steps, parts), time, joined)
     if best is None:
         raise Declined(f"no tile of {ROWS.name} suits {product}")
     return best[1]
@@ -336,8 +350,8 @@ class Halves:
                 f"groups, or several together, have multiples of {VECTOR} channels, {FEWEST_CHANNELS} or more"
             )
         check_sizes(problem)
-        if problem.groups > MOST_ROWS:
-            raise Declined(f"has {problem.groups} groups, expected at most {MOST_ROWS}")
+        if problem.groups > MOST_GROUPS:
+            raise Declined(f"has {problem.groups} groups, expected at most {MOST_GROUPS}")
         largest = max(problem.in_channels * prod(problem.in_size), problem.out_channels * prod(problem.out_size))
         if largest > LARGEST:
             raise Declined(f"an image has {largest} elements, expected at most {LARGEST}")
@@ -496,7 +510,7 @@ class _HalvesBuilder:
         parts = ceil_div(product.steps, steps) if steps else 1
         if parts > 1 and parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES:
             raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
-        return Choice(tile, parts, steps)
+        return Choice(tile, parts, steps, joined=parts > 1 and adding(product, tile, parts)[1])
 
     def pixel_product(self, operation: str, grid: Grid, source: Any, weights: Any, columns: int, channels: int) -> None:
         """Add forward, or a phase of backward data: rows are pixels, columns the result's channels."""
@@ -714,10 +728,8 @@ class _HalvesBuilder:
     ) -> None:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
         choice = self.choose(product, operation == "FILTER" and not grid.plain)
-        split = choice.parts > 1 or kept < wide
-        self.expect_sums(product, choice.tile, split)
-        if split and max(product.rows, product.groups) > MOST_ROWS:
-            raise Declined(f"adds the sums of at most {MOST_ROWS} rows")
+        split, joined = choice.parts > 1 or kept < wide, choice.joined and kept == wide
+        self.expect_sums(product, choice.tile, split and not joined)
         dense = {
             "DENSE": int(all(a.size == a.target and (a.target_stride, a.target_begin) == (1, 0) for a in grid.axes))
         }
@@ -725,6 +737,7 @@ class _HalvesBuilder:
             **choice.tile.defines(),
             "OPERATION": TABLE[operation],
             "SPLIT": int(split),
+            "JOINED": choice.parts * joined,
             "BOUNDED": int(not grid.inside),
             "PLAIN": int(grid.plain),
             "AXES": grid.used_axes,
@@ -740,35 +753,37 @@ class _HalvesBuilder:
         fused = {**epilogue_defines(self.epilogue), **self.sums_defines()}
         options = choice.tile.options if self.native else ()
         sums: tuple[Any, ...] = ()
-        if split:
-            nbytes = choice.parts * product.groups * product.rows * product.columns * 4
-            sums = (self.layout.take(nbytes, 4),)
         tiles = ceil_div(product.rows, choice.tile.m) * ceil_div(product.columns, choice.tile.n)
+        if split:
+            elements = tiles * choice.tile.m * choice.tile.n if joined else product.rows * product.columns
+            sums = (self.layout.take(choice.parts * product.groups * elements * 4, 4),)
+        finishes = joined or not split
         self.launches.append(
             Launch(
-                self.kernel("conv_gemm_halves", {**defines, **({} if split else fused)}, options),
+                self.kernel("conv_gemm_halves", {**defines, **(fused if finishes else {})}, options),
                 (tiles * choice.tile.threads, choice.parts, product.groups),
                 (choice.tile.threads, 1, 1),
                 (
                     *operands,
-                    *(sums or finish),
+                    *(*sums, *(finish if finishes else ())),
                     *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),
                     *(*ints(choice.steps, product.groups), grid.argument(), place),
                     *(grid.taps_argument(in_3d(problem.kernel, 1)), divisors),
-                    *(() if split else (*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m)))),
+                    *((Tickets(),) if joined else ()),
+                    *((*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m))) if finishes else ()),
                 ),
                 (result,),
             )
         )
-        if split:
+        if not finishes:
             slices = next(count for count in SLICES if count <= max(1, choice.parts // 4))
-            vectors = round_up(ceil_div(product.columns, VECTOR), SUMMED)
+            items = round_up(ceil_div(product.columns, VECTOR) * product.rows, SUMMING // slices) * slices
             numbers = (*sizes, choice.parts, product.groups, *((kept, wide) if kept < wide else (1, 1)))
             self.launches.append(
                 Launch(
                     self.kernel("conv_sum_halves", {"OPERATION": TABLE[operation], "SLICES": slices, **dense, **fused}),
-                    (vectors * slices, product.rows, product.groups),
-                    (SUMMED * slices, 1, 1),
+                    (items, 1, product.groups),
+                    (SUMMING, 1, 1),
                     (*sums, *finish, *ints(has_bias), Accumulate(result), *ints(*numbers), place, divisors, *last),
                     (result,),
                 )

@@ -146,7 +146,9 @@ typedef struct {
     int k;
 #else
     global const stored *b[DEPTH_COPIES];
-#if !WHOLE
+#if WHOLE
+    long further;  // from the first weights to the next step's
+#else
     Walk b_walks[DEPTH_COPIES];
 #endif
     global const stored *weights;
@@ -170,7 +172,9 @@ IN_PLACE void loader_begin(Loader *loader, const int columns, const int channels
     loader->walk = walk_from(first * HALVES_DEPTH + FIRST_OF_ITEM(vector), channels, pixel_step, grid);
 #if OPERATION == FORWARD
     loader->k = first * HALVES_DEPTH + vector;
-#elif !WHOLE
+#elif WHOLE
+    loader->further = weights_to(loader->walk, columns, met);
+#else
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
         const int row = get_local_id(0) / 8 + i * ROWS_AT_ONCE;
@@ -244,14 +248,11 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
             b + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->b[i] + loader->k, WHOLE || loader->k < depth);
     loader->k += HALVES_DEPTH;
 #else
-#if WHOLE
-    const long further = weights_to(walk, columns, met);
-#endif
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
 #if WHOLE
         const bool in_taps = true;
-        global const stored *const from = loader->b[i] + further;
+        global const stored *const from = loader->b[i] + loader->further;
 #else
         const bool in_taps = has_tap(loader->b_walks[i], channels, grid);
         global const stored *const from = loader->b[i];
@@ -271,6 +272,9 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
         }
 #endif
     }
+#if WHOLE
+    loader->further = weights_to(loader->walk, columns, met);  // now, while products run
+#endif
 #endif
 }
 #else
