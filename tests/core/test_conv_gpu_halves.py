@@ -129,7 +129,7 @@ def test_streams_match_float64(text: str, units: str, forced: list, monkeypatch:
             halves._HalvesBuilder,
             "choose_stream",
             lambda self, product, walkers=walkers, stages=stages: Stream(
-                SMALLEST[units], stages, product.steps, walkers, 1
+                SMALLEST[units], stages, product.steps, walkers, 1, not self.problem.bias
             ),
         )
         context, problem = Context.on(None), in_type_of(units, text)

@@ -3,12 +3,21 @@
 //
 // A work-group has TILE_N columns of a group and every `walkers`-th tile of TILE_M rows. The weights of all HELD_STEPS
 // steps of the depth stay in local memory. The steps' pixels, tile after tile, pass STAGES places there and are copied
-// STAGES - 1 steps ahead: those of the next tiles arrive while sums are stored, by way of memory of their own.
+// STAGES - 1 steps ahead: those of the next tiles arrive while sums are stored, by way of memory of their own. ROUNDED:
+// nothing follows the sums, neither a bias nor an epilogue, so that they are rounded before that, unless they are added
+// to the target.
 //
 // OPERATION is FORWARD or DATA, as in halves.cl. Global: work-groups for columns, innermost, and walkers; 1; groups.
 
-#define STAGED_COLUMNS (TILE_N < 64 ? 32 : 64)
+#ifndef ROUNDED
+#define ROUNDED 0
+#endif
+#if ROUNDED  // the usual sums take half the memory; those that are added to the target are stored in more parts
+#define STAGED_COLUMNS 32
+#else
+#define STAGED_COLUMNS 64
 #define UNROLLED_ROWS _Pragma("unroll 4")
+#endif
 
 #include "conv/gemm_gpu/halves_product.cl"
 
@@ -63,6 +72,51 @@ ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stor
     }
 }
 
+#if ROUNDED
+// Where a row's columns are in local memory as numbers of 16 bits: eight rows' vectors are in different banks.
+#define ROUNDED_COLUMNS 64
+#define ROUNDED_AT(row, column) ((row) * ROUNDED_COLUMNS + ((column) / 8 ^ ((row) & 7)) * 8 + (column) % 8)
+#define ROUNDED_ROWS (THREADS / (ROUNDED_COLUMNS / 8))
+#define ROUNDED_BYTES (TILE_M * ROUNDED_COLUMNS * 2)
+#ifdef PTX
+#define ROUND_TWO(to, first, second) *(local ushort2 *)(to) = narrow2((float2)(first, second))
+#else
+#define ROUND_TWO(to, first, second)           \
+    {                                          \
+        STORE((local stored *)(to), 0, first); \
+        STORE((local stored *)(to), 1, second); \
+    }
+#endif
+
+// Stores a tile's sums. first: the target's element of the tile's first row and column.
+ALWAYS_INLINE void store_rounded(const float *sums, local ushort *staged, global stored *first, const int rows_left,
+                                 const int columns_left, const int row_step) {
+    const int id = get_local_id(0), vector = id % (ROUNDED_COLUMNS / 8) * 8, row = id / (ROUNDED_COLUMNS / 8);
+    global stored *const to = first + (long)row * row_step + vector;
+#pragma unroll
+    for (int begin = 0; begin < TILE_N; begin += ROUNDED_COLUMNS) {
+        if (begin) barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+        for (int e = 0; e < SUMS; e += 2) {
+            const uint of_tile = SUM_ROW(e), column = SUM_COLUMN(e) - begin;
+            if (column < ROUNDED_COLUMNS)
+                ROUND_TWO(staged + ROUNDED_AT(of_tile, column), sums[e], sums[e + 1]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (begin + vector < columns_left) {
+#pragma unroll
+            for (int i = 0; i < TILE_M / ROUNDED_ROWS; i++)
+                if (row + i * ROUNDED_ROWS < rows_left)
+                    *(global ushort8 *)(to + begin + (long)(i * ROUNDED_ROWS) * row_step) =
+                        *(local const ushort8 *)(staged + ROUNDED_AT(row + i * ROUNDED_ROWS, vector));
+        }
+    }
+}
+#else
+#define ROUNDED_BYTES 0
+#endif
+#define ALL_STAGED_BYTES (ROUNDED_BYTES > STAGED_BYTES ? ROUNDED_BYTES : STAGED_BYTES)
+
 // Multiplies and stores every `walkers`-th tile of rows from tile `walker` on.
 ALWAYS_INLINE void multiply_tiles(local ushort *held, local ushort *pixels, local float *staged, const int walker,
                                   const int walkers, global const stored *source, global const stored *weights,
@@ -101,6 +155,14 @@ ALWAYS_INLINE void multiply_tiles(local ushort *held, local ushort *pixels, loca
             now = now + 1 == STAGES ? 0 : now + 1;
             free = free + 1 == STAGES ? 0 : free + 1;
         }
+#if ROUNDED
+        if (!accumulate && columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0) {
+            store_rounded(sums, (local ushort *)staged,
+                          OPEN(target) + ((long)row_tile * groups + group) * columns + column_tile, rows - row_tile,
+                          columns - column_tile, groups * columns);
+            continue;
+        }
+#endif
 #define OF_PIXEL(row) (row_tile + (row) < rows ? ((long)(row_tile + (row)) * groups + group) * columns : -1)
 #pragma unroll
         for (int begin = 0; begin < TILE_N; begin += STAGED_COLUMNS) {
@@ -126,7 +188,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     global const stored *const weights = OPEN(b) + (long)group * channels * columns + column_tile;
 #endif
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
-    local uchar memory[HELD_BYTES + PIXELS_BYTES + STAGED_BYTES] TILE_ALIGNMENT;
+    local uchar memory[HELD_BYTES + PIXELS_BYTES + ALL_STAGED_BYTES] TILE_ALIGNMENT;
     DECLARE_EXCHANGE
     local ushort *const held = (local ushort *)memory, *const pixels = (local ushort *)(memory + HELD_BYTES);
     local float *const staged = (local float *)(memory + HELD_BYTES + PIXELS_BYTES);

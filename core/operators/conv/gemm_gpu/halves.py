@@ -77,11 +77,12 @@ MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # in cycles, as halves_costs.txt has them
-LAUNCH = 4000  # of sums' launch
-JOIN = 3000  # until a tile's last work-group reads the first sums of its parts
+LAUNCH = 7800  # of sums' launch
+JOIN = 8300  # until a tile's last work-group reads the first sums of its parts
 SOURCES = 1.55  # how many times as long windows take that are copied again and again, for 64 channels after the others
 DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
-SUM = 0.0027  # to write and read a sum of a part, of the whole device
+JOINED_BYTES = 64  # of sums that it reads in a cycle
+SUM = 0.0031  # to write and read a sum of a part, of the whole device
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,10 @@ def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bo
     `walks`: the depth is pixels whose taps are looked for, as in backward filter.
     """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
-    nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units, wait)
+    time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait)
     return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
 
 
@@ -180,7 +180,7 @@ def adding(product: Product, tile: HalvesTile, parts: int) -> tuple[float, bool]
     if tile.units not in JOINING or tiles > COUNTERS:
         return launched, False
     read = parts if parts > 2 else 1
-    joined = JOIN + (1 + read) * tile.m * tile.n * 4 / costs(tile.units).own_bytes
+    joined = JOIN + (1 + read) * tile.m * tile.n * 4 / JOINED_BYTES
     return min((launched, False), (joined, True))
 
 
@@ -188,27 +188,21 @@ def _cycles(
     tile: HalvesTile,
     work_groups: int,
     steps: float,
-    nbytes: float,
+    copied: float,
     busy: int,
     units: int,
     wait: float = 0.0,
     stores: int = 1,
 ) -> float:
-    """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units.
+    """Estimate the time of work-groups that copy so many rows in a step, in cycles of one of so many compute units.
 
     However few work-groups a unit has, each of them needs `wait` cycles for a step. It stores so many tiles.
     """
     cost, there = costs(tile.units), places(tile.units, units)
-    reading = min(1.0, work_groups / there)
-    multiplied = tile.m * tile.n * HALVES_DEPTH / cost.multiply_adds
-    step = max(multiplied, nbytes * reading / cost.shared_bytes, nbytes / cost.own_bytes)
-    products, ends = steps * (step + cost.step / busy), (cost.store * tile.m * tile.n * stores + cost.start) / busy
+    products = steps * tile.step(copied, min(1.0, work_groups / there))
+    ends = cost.store * tile.m * tile.n * stores + cost.start
     full, rest = divmod(ceil_div(work_groups, there), busy)
-    time = full * (max(products * busy, steps * wait) + ends * busy)
-    if rest:
-        share = (rest + busy) / 2
-        time += max(products * share, steps * wait) + ends * share
-    return time
+    return full * (max(products * busy, steps * wait) + ends) + bool(rest) * (max(products * rest, steps * wait) + ends)
 
 
 def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
@@ -216,8 +210,8 @@ def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: i
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
     chunks = ceil_div(product.depth // windows.taps, HALVES_DEPTH)
     slower = tile.slower_windows * (SOURCES if chunks > 1 else 1.0)
-    nbytes = (tile.n + windows.source_rows(tile) / windows.taps) * HALVES_DEPTH * 2
-    return slower * _cycles(tile, work_groups, windows.taps * chunks, nbytes, busy, units)
+    copied = tile.n + windows.source_rows(tile) / windows.taps
+    return slower * _cycles(tile, work_groups, windows.taps * chunks, copied, busy, units)
 
 
 @dataclass(frozen=True)
@@ -251,12 +245,11 @@ def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: in
     best: PhaseChoice | None = None
     for tile in candidates:
         tiles = ceil_div(rows, tile.m) * ceil_div(columns, tile.n)
-        nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
         slower = tile.slower * (DRAINED if tile.pending else 1.0)
         for of_set in range(1, len(steps) + 1):
             sets = ceil_div(len(steps), of_set)
             time = slower * _cycles(
-                tile, tiles * groups * sets, sum(steps) / sets, nbytes, tile.busy, units, stores=of_set
+                tile, tiles * groups * sets, sum(steps) / sets, tile.m + tile.n, tile.busy, units, stores=of_set
             )
             if tiles <= LARGEST // tile.threads and (best is None or time < best.time):
                 best = PhaseChoice(tile, in_sets(steps, of_set), of_set, time)
@@ -633,7 +626,13 @@ class _HalvesBuilder:
             return False
         tile, problem, result = stream.tile, self.problem, self.result
         has_bias = int(problem.direction == "forward" and problem.bias)
-        defines = {**stream.defines(), "OPERATION": TABLE[operation], "DENSE": 1, **epilogue_defines(self.epilogue)}
+        defines = {
+            **stream.defines(),
+            "OPERATION": TABLE[operation],
+            "DENSE": 1,
+            "ROUNDED": int(stream.rounded),
+            **epilogue_defines(self.epilogue),
+        }
         self.launches.append(
             Launch(
                 self.planner.kernel(
@@ -659,10 +658,11 @@ class _HalvesBuilder:
     def choose_stream(self, product: Product) -> Stream | None:
         """Choose how work-groups walk, or take the tile from the settings; None where others are faster."""
         device, tiles = self.planner.device, self.tiles
+        rounded = self.epilogue is None and not (self.problem.direction == "forward" and self.problem.bias)
         if self.settings:
             tiles = [tile for tile in tiles if f"stream-{tile.name}" == self.settings["tile"]]
-            return choose_stream(product, tiles, device)
-        found = choose_stream(product, tiles, device)
+            return choose_stream(product, tiles, device, rounded)
+        found = choose_stream(product, tiles, device, rounded)
         if found is None or choose(product, tiles, device.compute_units).time <= found.time:
             return None
         return found

@@ -6,7 +6,7 @@ Its work-groups keep weights in local memory and walk over tiles of pixels (``ke
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 FILE, KERNEL = "conv/gemm_gpu/halves_stream.cl", "conv_stream_halves"
 MOST_STAGES = 6  # steps whose pixels are in local memory
 MOST_STEPS = 16  # of the depth, whose weights are
+STAGED = 64  # columns whose sums pass local memory at once, as the kernel has it
 MOST_BUSY = 4  # work-groups of a unit
 REGISTERS_OF_ITEM = 48  # apart from its sums
+
+# in cycles, as halves_costs.txt has them
+START, STEP, STORE = 400, 350, 0.115  # that a work-group waits for a tile, for a step, and for an element it stores
+ROUNDED, WIDE = 0.0625, 0.094  # of local memory, to store an element
+MEMORY_BYTES = 16  # that each place reads and writes in a cycle, of the device's memory
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Stream:
         Work-groups that share the tiles of rows of the same columns.
     busy : int
         Work-groups that a unit has at the same time.
+    rounded : bool
+        Whether sums are rounded before they pass local memory: nothing follows them.
     """
 
     tile: HalvesTile
@@ -41,6 +49,7 @@ class Stream:
     held: int
     walkers: int
     busy: int
+    rounded: bool
     time: float = 0.0
 
     def defines(self) -> dict[str, Any]:
@@ -48,7 +57,9 @@ class Stream:
         return {**self.tile.defines(), "STAGES": self.stages, "HELD_STEPS": self.held}
 
 
-def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo) -> Iterator[Stream]:
+def streams(
+    product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool = True
+) -> Iterator[Stream]:
     """Return the forms of a product with each tile, by as many work-groups of a unit as have room there."""
     held = product.steps
     if not 0 < held <= MOST_STEPS:
@@ -56,7 +67,7 @@ def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo) 
     for tile in candidates:
         if not tile.slower_stream:
             continue
-        whole = held * tile.n * HALVES_DEPTH * 2 + tile.m * min(tile.n, 64) * 4 + RESERVED
+        whole = held * tile.n * HALVES_DEPTH * 2 + tile.m * STAGED * (2 if rounded else 4) + RESERVED
         columns = ceil_div(product.columns, tile.n) * product.groups
         rows = ceil_div(product.rows, tile.m)
         for busy in range(1, MOST_BUSY + 1):
@@ -66,24 +77,26 @@ def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo) 
                 break
             walkers = min(rows, max(1, places(tile.units, device.compute_units) * busy // columns))
             walkers = ceil_div(rows, ceil_div(rows, walkers))
-            stream = Stream(tile, stages, held, walkers, busy)
-            yield Stream(tile, stages, held, walkers, busy, cycles(product, stream, device.compute_units))
+            stream = Stream(tile, stages, held, walkers, busy, rounded)
+            yield replace(stream, time=cycles(product, stream, device.compute_units))
 
 
 def cycles(product: Product, stream: Stream, units: int) -> float:
     """Estimate the time of a product, in cycles of one of so many compute units."""
-    tile, cost = stream.tile, costs(stream.tile.units)
+    tile, there = stream.tile, places(stream.tile.units, units)
     work_groups = stream.walkers * ceil_div(product.columns, tile.n) * product.groups
-    there = places(tile.units, units)
-    reading = min(1.0, work_groups / there)
-    nbytes = tile.m * HALVES_DEPTH * 2
-    multiplied = tile.m * tile.n * HALVES_DEPTH / cost.multiply_adds
-    step = max(multiplied, nbytes * reading / cost.shared_bytes, nbytes / cost.own_bytes) + cost.step / stream.busy
+    elements = tile.m * tile.n
+    step, stored = tile.step(tile.m, min(1.0, work_groups / there)), (ROUNDED if stream.rounded else WIDE) * elements
+    wait = START + STORE * elements + STEP * stream.held
     rounds = ceil_div(ceil_div(product.rows, tile.m), stream.walkers)
     at_once = min(stream.busy, ceil_div(work_groups, there))
-    return tile.slower_stream * (cost.start + rounds * at_once * (stream.held * step + cost.store * tile.m * tile.n))
+    nbytes = product.rows * (product.depth + product.columns) * product.groups * 2
+    time = rounds * (wait + at_once * (stream.held * step + stored))
+    return costs(tile.units).start + tile.slower_stream * max(time, nbytes / MEMORY_BYTES / there)
 
 
-def choose_stream(product: Product, candidates: list[HalvesTile], device: DeviceInfo) -> Stream | None:
+def choose_stream(
+    product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool
+) -> Stream | None:
     """Choose the form with the least estimated time; None where the product has too many weights."""
-    return min(streams(product, candidates, device), key=lambda each: each.time, default=None)
+    return min(streams(product, candidates, device, rounded), key=lambda each: each.time, default=None)

@@ -13,6 +13,7 @@ from clgraft.core.planning.halves import WGMMA, work_items
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
+WGMMA_ROWS = 64  # of a product
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 ROWS, COSTS = Path(__file__).with_name("halves.txt"), Path(__file__).with_name("halves_costs.txt")
 
@@ -23,8 +24,8 @@ class Costs:
 
     multiply_adds: float
     shared_bytes: float
-    own_bytes: float
-    step: float
+    copied_bytes: float
+    read_bytes: float
     start: float
     store: float
     copy: float
@@ -72,6 +73,14 @@ class HalvesTile:
     def with_sums(self, nbytes: int) -> int:
         """Return the local memory of a work-group whose operands take so many bytes, before its sums do."""
         return max(nbytes, self.m * (self.n + 8) * 4) + 1024
+
+    def step(self, copied: float, reading: float) -> float:
+        """Estimate the cycles of a step that copies so many rows of the depth, where a share of all places reads."""
+        cost, nbytes = costs(self.units), copied * HALVES_DEPTH * 2
+        rows, columns = (WGMMA_ROWS, self.n) if self.units == WGMMA else (self.warp_m, self.warp_n)
+        read = self.m * self.n * (1 / rows + 1 / columns) * HALVES_DEPTH * 2 / cost.read_bytes if cost.read_bytes else 0
+        multiplied = self.m * self.n * HALVES_DEPTH / cost.multiply_adds
+        return max(multiplied, nbytes / cost.copied_bytes + read, nbytes * reading / cost.shared_bytes)
 
     def defines(self) -> dict[str, Any]:
         """Return the kernel's macros."""
