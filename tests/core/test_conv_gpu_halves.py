@@ -424,3 +424,20 @@ def test_dense_layers(text: str, forced: list) -> None:
     context.device = replace(context.device, halves=("mma-float16", "mma-bfloat16"))
     plan = context.plan(wanted.problem, "channels_last_gpu")
     wanted.expect_right(plan, wanted.run(plan))
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm"),
+    [
+        ("dense forward f16 n4 i4 o4", "through_convolution"),  # too few channels
+        ("dense forward f16 n9 i64 o32", "through_convolution"),
+        ("conv forward f16 n2 ic32 ih5 iw6 oc64 kh1 kw1 layout=nhwc", "dense"),
+    ],
+)
+def test_layers_that_no_tile_suits(text: str, algorithm: str) -> None:
+    """Dense layers are convolutions on matrix units, and other convolutions dense layers, but not in turn for ever."""
+    context, case = Context.on(None), Check(core.parse(text))
+    context.device = replace(context.device, is_cpu=False, is_gpu=True, halves=("wgmma-float16",))
+    plan = context.plan(case.problem)
+    assert plan.algorithm == algorithm
+    case.expect_right(plan, case.run(plan))

@@ -329,6 +329,10 @@ class Halves:
             raise Declined(f"{len(tiles)} launches leave sums, expected one")
         return Sums(launches, tiles[0], problem.out_channels)
 
+    def check(self, problem: ConvProblem, planner: Planner) -> None:
+        """Decline what is not served, without planning it."""
+        self._groups(problem, planner)
+
     def _groups(self, problem: ConvProblem, planner: Planner) -> list[int]:
         """Return how many groups may be one; decline what is not served."""
         if problem.direction == "backward_bias":
@@ -337,6 +341,8 @@ class Halves:
             raise Declined("is for 16 bits")
         if not self.runs_on(planner.device, problem.dtype):
             raise Declined(f"needs matrix units with {self.units}")
+        if not any(serves(tile, problem) for tile in fitting(self.units, planner.device)):
+            raise Declined(f"no tile of {ROWS.name} has room on {planner.device.name}")
         counts = list(merges(problem, VECTOR, FEWEST_CHANNELS))
         if not counts:
             raise Declined(
