@@ -400,7 +400,8 @@ def test_the_smallest_estimate_is_chosen() -> None:
     assert halves.choose(Product(64 * 3136, 64, 576, 1), candidates, 132).parts == 1
     assert halves.choose(Product(64, 576, 64 * 3136, 1), candidates, 132, walks=True).parts > 16
     assert halves.choose(Product(512, 4096, 4096, 1), candidates, 132).tile.name == "128x128x6-1"
-    assert halves.choose(Product(64, 4096, 4096, 1), candidates, 132).tile.n == 32
+    few = halves.choose(Product(64, 4096, 4096, 1), candidates, 132)
+    assert (few.tile.n, few.parts, few.joined) == (64, 2, True)
     assert halves.choose(Product(256, 2304, 6272, 1), candidates, 132, walks=True).parts > 1
     data = core.parse("conv backward_data f16 n64 ic64 ih1 iw1 oc64 kh1 kw1")
     assert [tile.n for tile in candidates if not halves.serves(tile, data)] == [32]

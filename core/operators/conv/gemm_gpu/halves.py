@@ -19,7 +19,7 @@ from clgraft.core.operators.conv.gemm_gpu import halves_stream
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
-from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream
+from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream, with_memory
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
     RESERVED,
     ROWS,
@@ -77,12 +77,15 @@ MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # in cycles, as halves_costs.txt has them
-LAUNCH = 7800  # of sums' launch
-JOIN = 8300  # until a tile's last work-group reads the first sums of its parts
-SOURCES = 1.55  # how many times as long windows take that are copied again and again, for 64 channels after the others
+LAUNCH = 8200  # of sums' launch
+JOIN = 8900  # until a tile's last work-group reads the first sums of its parts
+SOURCES = 1.5  # how many times as long windows take that are copied again and again, for 64 channels after the others
+PHASE_START = 0.75  # of a tile's start, which phases of a stride need
+PHASE_STORE = 0.25  # for each element that a phase stores
+PHASES_TOGETHER = 0.6  # as a part of that, what each of the unit's other work-groups adds
 DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
 JOINED_BYTES = 64  # of sums that it reads in a cycle
-SUM = 0.0031  # to write and read a sum of a part, of the whole device
+SUM = 0.003  # to write and read a sum of a part, of the whole device
 
 
 @dataclass(frozen=True)
@@ -192,17 +195,24 @@ def _cycles(
     busy: int,
     units: int,
     wait: float = 0.0,
-    stores: int = 1,
+    phases: int = 0,
 ) -> float:
     """Estimate the time of work-groups that copy so many rows in a step, in cycles of one of so many compute units.
 
-    However few work-groups a unit has, each of them needs `wait` cycles for a step. It stores so many tiles.
+    However few work-groups a unit has, each of them needs `wait` cycles for a step. It stores its tile once, or in so
+    many phases of a stride.
     """
     cost, there = costs(tile.units), places(tile.units, units)
     products = steps * tile.step(copied, min(1.0, work_groups / there))
-    ends = cost.store * tile.m * tile.n * stores + cost.start
+
+    def of(at_once: int) -> float:
+        start, store = cost.start, cost.store
+        if phases:
+            start, store = PHASE_START * start, PHASE_STORE * phases * (1 + PHASES_TOGETHER * (at_once - 1))
+        return max(products * at_once, steps * wait) + store * tile.m * tile.n + start
+
     full, rest = divmod(ceil_div(work_groups, there), busy)
-    return full * (max(products * busy, steps * wait) + ends) + bool(rest) * (max(products * rest, steps * wait) + ends)
+    return full * of(busy) + (of(rest) if rest else 0.0)
 
 
 def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
@@ -249,7 +259,7 @@ def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: in
         for of_set in range(1, len(steps) + 1):
             sets = ceil_div(len(steps), of_set)
             time = slower * _cycles(
-                tile, tiles * groups * sets, sum(steps) / sets, tile.m + tile.n, tile.busy, units, stores=of_set
+                tile, tiles * groups * sets, sum(steps) / sets, tile.m + tile.n, tile.busy, units, phases=of_set
             )
             if tiles <= LARGEST // tile.threads and (best is None or time < best.time):
                 best = PhaseChoice(tile, in_sets(steps, of_set), of_set, time)
@@ -540,7 +550,7 @@ class _HalvesBuilder:
             "AXES": max(grid.used_axes for grid in phases),
             **epilogue_defines(self.epilogue),
         }
-        options = tile.options if self.native else ()
+        options = self.registers_of(tile, tile.busy)
         tiles = ceil_div(shared.pixels, tile.m) * ceil_div(self.inputs, tile.n)
         self.launches.append(
             Launch(
@@ -669,9 +679,11 @@ class _HalvesBuilder:
             tiles = [tile for tile in tiles if f"stream-{tile.name}" == self.settings["tile"]]
             return choose_stream(product, tiles, device, rounded)
         found = choose_stream(product, tiles, device, rounded)
-        if found is None or choose(product, tiles, device.compute_units).time <= found.time:
+        if found is None:
             return None
-        return found
+        usual = choose(product, tiles, device.compute_units).time
+        there = places(found.tile.units, device.compute_units)
+        return found if found.time < with_memory(usual, product, there, walks=False) else None
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""
@@ -757,7 +769,7 @@ class _HalvesBuilder:
         last = epilogue_arguments(self.epilogue, problem.dtype)
         place, divisors = grid.target_argument(), grid.divisors_argument()
         fused = {**epilogue_defines(self.epilogue), **self.sums_defines()}
-        options = choice.tile.options if self.native else ()
+        options = self.registers_of(choice.tile, choice.tile.busy)
         sums: tuple[Any, ...] = ()
         tiles = ceil_div(product.rows, choice.tile.m) * ceil_div(product.columns, choice.tile.n)
         if split:

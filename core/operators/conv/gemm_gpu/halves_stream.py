@@ -22,12 +22,15 @@ MOST_STAGES = 6  # steps whose pixels are in local memory
 MOST_STEPS = 16  # of the depth, whose weights are
 STAGED = 64  # columns whose sums pass local memory at once, as the kernel has it
 MOST_BUSY = 4  # work-groups of a unit
-REGISTERS_OF_ITEM = 48  # apart from its sums
+REGISTERS_OF_ITEM = 80  # apart from its sums
 
 # in cycles, as halves_costs.txt has them
-START, STEP, STORE = 400, 350, 0.115  # that a work-group waits for a tile, for a step, and for an element it stores
-ROUNDED, WIDE = 0.0625, 0.094  # of local memory, to store an element
-MEMORY_BYTES = 16  # that each place reads and writes in a cycle, of the device's memory
+FEW_ITEMS = 256  # of a unit: fewer wait longer
+START = 600  # that a work-group waits for a tile
+# that it waits for each step, and for each element that it stores, which takes local memory meanwhile
+ROUNDED, WIDE = (160, 0.037, 0.052), (73, 0.098, 0.081)
+HIDING, HIDING_LITTLE = 4, 2.5  # exponents
+MEMORY_BYTES = 13.2  # that each place reads and writes in a cycle, of the device's memory
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,25 @@ def cycles(product: Product, stream: Stream, units: int) -> float:
     """Estimate the time of a product, in cycles of one of so many compute units."""
     tile, there = stream.tile, places(stream.tile.units, units)
     work_groups = stream.walkers * ceil_div(product.columns, tile.n) * product.groups
-    elements = tile.m * tile.n
-    step, stored = tile.step(tile.m, min(1.0, work_groups / there)), (ROUNDED if stream.rounded else WIDE) * elements
-    wait = START + STORE * elements + STEP * stream.held
+    of_step, of_element, taken = ROUNDED if stream.rounded else WIDE
+    elements, step = tile.m * tile.n, tile.step(tile.m, min(1.0, work_groups / there))
+    wait, busy = START + of_step * stream.held + of_element * elements, stream.held * step + taken * elements
     rounds = ceil_div(ceil_div(product.rows, tile.m), stream.walkers)
     at_once = min(stream.busy, ceil_div(work_groups, there))
-    nbytes = product.rows * (product.depth + product.columns) * product.groups * 2
-    time = rounds * (wait + at_once * (stream.held * step + stored))
-    return costs(tile.units).start + tile.slower_stream * max(time, nbytes / MEMORY_BYTES / there)
+    lone = max(1, FEW_ITEMS / (tile.threads * at_once))
+    time = rounds * (wait * lone + at_once * busy)
+    weights = stream.held * tile.n * HALVES_DEPTH * 2 / costs(tile.units).copied_bytes
+    return costs(tile.units).start + weights + with_memory(tile.slower_stream * time, product, there, walks=True)
+
+
+def with_memory(time: float, product: Product, there: int, walks: bool) -> float:
+    """Return a product's time with that in which so many places read its pixels and write its results.
+
+    Most of the shorter one is hidden by the longer one, above all where work-groups walk.
+    """
+    memory = product.rows * (product.depth + product.columns) * product.groups * 2 / MEMORY_BYTES / there
+    hiding = HIDING if walks else HIDING_LITTLE
+    return (time**hiding + memory**hiding) ** (1 / hiding)
 
 
 def choose_stream(

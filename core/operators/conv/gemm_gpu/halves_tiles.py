@@ -53,7 +53,6 @@ class HalvesTile:
     slower: float
     slower_windows: float
     slower_stream: float = 0.0
-    options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -104,8 +103,7 @@ def tiles(units: str) -> tuple[HalvesTile, ...]:
         words = line.split("#")[0].split()
         if words and words[0] == units:
             m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
-            slower, options = map(float, words[8:11]), tuple(words[11:])
-            found.append(HalvesTile(units, m, n, stages, pending, warp_m, warp_n, busy, *slower, options))
+            found.append(HalvesTile(units, m, n, stages, pending, warp_m, warp_n, busy, *map(float, words[8:])))
     return tuple(found)
 
 
