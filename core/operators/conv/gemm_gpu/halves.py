@@ -342,6 +342,8 @@ class Halves:
     def check(self, problem: ConvProblem, planner: Planner) -> None:
         """Decline what is not served, without planning it."""
         self._groups(problem, planner)
+        if not any(serves(tile, problem) for tile in fitting(self.units, planner.device)):
+            raise Declined(f"no tile of {ROWS.name} has room on {planner.device.name}")
 
     def _groups(self, problem: ConvProblem, planner: Planner) -> list[int]:
         """Return how many groups may be one; decline what is not served."""
@@ -351,8 +353,6 @@ class Halves:
             raise Declined("is for 16 bits")
         if not self.runs_on(planner.device, problem.dtype):
             raise Declined(f"needs matrix units with {self.units}")
-        if not any(serves(tile, problem) for tile in fitting(self.units, planner.device)):
-            raise Declined(f"no tile of {ROWS.name} has room on {planner.device.name}")
         counts = list(merges(problem, VECTOR, FEWEST_CHANNELS))
         if not counts:
             raise Declined(
