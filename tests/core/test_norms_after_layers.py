@@ -15,7 +15,7 @@ from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
 from clgraft.core.planning.halves import name_of
-from clgraft.core.problem import SMALL, ceil_div
+from clgraft.core.problem import SMALL
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import SMALLEST, an_h200, force_halves
 from tests.core.graphs import sample

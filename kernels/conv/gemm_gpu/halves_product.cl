@@ -65,9 +65,8 @@
 #endif
 #define VECTORS_OF_ROW (STAGED_COLUMNS / 8)
 #define HALF_ORDER(row, vector) (VECTORS_OF_ROW >= 8 ? (vector) & 4 : ((row) & 1) * 4)
-#define STAGED_AT(row, column)                                                \
-    ((row) * STAGED_PITCH + (((column) / 8) ^ ROW_ORDER(row)) * 8 +           \
-     ((column) % 8 ^ HALF_ORDER(row, (column) / 8)))
+#define STAGED_AT(row, column) \
+    ((row) * STAGED_PITCH + (((column) / 8) ^ ROW_ORDER(row)) * 8 + ((column) % 8 ^ HALF_ORDER(row, (column) / 8)))
 #define STAGED_BYTES (TILE_M * STAGED_PITCH * 4)
 
 // Puts a work-item's sums of the columns from `begin` on into local memory, where a row's columns lie side by side.

@@ -62,9 +62,9 @@ ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stor
     if (next->step == 0) next->from = source + (long)(first + row) * pixel_step + vector;
 #pragma unroll
     for (int i = 0; i < A_COPIES; i++)
-        COPY_OR_LOAD(to + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE),
-                     next->from + (long)(i * ROWS_AT_ONCE) * pixel_step,
-                     first + row + i * ROWS_AT_ONCE < rows && next->step * HALVES_DEPTH + vector < channels);
+        COPY_OR_LOAD(
+            to + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), next->from + (long)(i * ROWS_AT_ONCE) * pixel_step,
+            first + row + i * ROWS_AT_ONCE < rows && next->step * HALVES_DEPTH + vector < channels);
     next->from += HALVES_DEPTH;
     if (++next->step == HELD_STEPS) {
         next->step = 0;
@@ -81,9 +81,9 @@ ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stor
 #ifdef PTX
 #define ROUND_TWO(to, first, second) *(local ushort2 *)(to) = narrow2((float2)(first, second))
 #else
-#define ROUND_TWO(to, first, second)           \
-    {                                          \
-        STORE((local stored *)(to), 0, first); \
+#define ROUND_TWO(to, first, second)            \
+    {                                           \
+        STORE((local stored *)(to), 0, first);  \
         STORE((local stored *)(to), 1, second); \
     }
 #endif
@@ -99,8 +99,7 @@ ALWAYS_INLINE void store_rounded(const float *sums, local ushort *staged, global
 #pragma unroll
         for (int e = 0; e < SUMS; e += 2) {
             const uint of_tile = SUM_ROW(e), column = SUM_COLUMN(e) - begin;
-            if (column < ROUNDED_COLUMNS)
-                ROUND_TWO(staged + ROUNDED_AT(of_tile, column), sums[e], sums[e + 1]);
+            if (column < ROUNDED_COLUMNS) ROUND_TWO(staged + ROUNDED_AT(of_tile, column), sums[e], sums[e + 1]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (begin + vector < columns_left) {
@@ -118,18 +117,17 @@ ALWAYS_INLINE void store_rounded(const float *sums, local ushort *staged, global
 #define ALL_STAGED_BYTES (ROUNDED_BYTES > STAGED_BYTES ? ROUNDED_BYTES : STAGED_BYTES)
 
 // Multiplies and stores every `walkers`-th tile of rows from tile `walker` on.
-ALWAYS_INLINE void multiply_tiles(local ushort *held, local ushort *pixels, local float *staged, const int walker,
-                                  const int walkers, global const stored *source, global const stored *weights,
-                                  CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
-                                  const int rows, const int columns, const int channels, const int groups,
-                                  const int group, const int column_tile,
-                                  const bool aligned TAKE_EXCHANGE TAKE_EPILOGUE) {
+ALWAYS_INLINE void multiply_tiles(
+    local ushort *held, local ushort *pixels, local float *staged, const int walker, const int walkers,
+    global const stored *source, global const stored *weights, CONST_TENSOR(bias), TENSOR(target), const int has_bias,
+    const int accumulate, const int rows, const int columns, const int channels, const int groups, const int group,
+    const int column_tile, const bool aligned TAKE_EXCHANGE TAKE_EPILOGUE) {
     const int pixel_step = groups * channels;
     Copied next = {walker, 0, source};
 #pragma unroll
     for (int step = 0; step < HELD_STEPS; step++)
-        copy_weights(held + step * B_TILE, weights, step * HALVES_DEPTH, channels, columns, columns - column_tile,
-                     aligned);
+        copy_weights(
+            held + step * B_TILE, weights, step * HALVES_DEPTH, channels, columns, columns - column_tile, aligned);
 #define COPY_PIXELS(place) \
     copy_pixels(pixels + (place) * A_TILE, &next, source, rows, channels, pixel_step, walkers, aligned)
 #pragma unroll
@@ -157,9 +155,9 @@ ALWAYS_INLINE void multiply_tiles(local ushort *held, local ushort *pixels, loca
         }
 #if ROUNDED
         if (!accumulate && columns % 8 == 0 && (ulong)OPEN(target) % 16 == 0) {
-            store_rounded(sums, (local ushort *)staged,
-                          OPEN(target) + ((long)row_tile * groups + group) * columns + column_tile, rows - row_tile,
-                          columns - column_tile, groups * columns);
+            store_rounded(
+                sums, (local ushort *)staged, OPEN(target) + ((long)row_tile * groups + group) * columns + column_tile,
+                rows - row_tile, columns - column_tile, groups * columns);
             continue;
         }
 #endif

@@ -172,7 +172,9 @@ def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bo
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait)
+    time = tile.slower * _cycles(
+        tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait
+    )
     return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
 
 

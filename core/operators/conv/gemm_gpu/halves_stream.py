@@ -109,8 +109,6 @@ def with_memory(time: float, product: Product, there: int, walks: bool) -> float
     return (time**hiding + memory**hiding) ** (1 / hiding)
 
 
-def choose_stream(
-    product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool
-) -> Stream | None:
+def choose_stream(product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool) -> Stream | None:
     """Choose the form with the least estimated time; None where the product has too many weights."""
     return min(streams(product, candidates, device, rounded), key=lambda each: each.time, default=None)
