@@ -24,6 +24,7 @@ from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
     RESERVED,
     ROWS,
     HalvesTile,
+    Product,
     costs,
     fitting,
     local_memory,
@@ -86,21 +87,6 @@ PHASES_TOGETHER = 0.6  # as a part of that, what each of the unit's other work-g
 DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
 JOINED_BYTES = 64  # of sums that it reads in a cycle
 SUM = 0.003  # to write and read a sum of a part, of the whole device
-
-
-@dataclass(frozen=True)
-class Product:
-    """The sizes of `groups` products of matrices, (rows, depth) by (depth, columns)."""
-
-    rows: int
-    columns: int
-    depth: int
-    groups: int
-
-    @property
-    def steps(self) -> int:
-        """Steps of the depth."""
-        return ceil_div(self.depth, HALVES_DEPTH)
 
 
 @dataclass(frozen=True)

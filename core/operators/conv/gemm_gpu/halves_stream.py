@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH
-from clgraft.core.operators.conv.gemm_gpu.halves_tiles import RESERVED, HalvesTile, costs, local_memory, places
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import RESERVED, HalvesTile, Product, costs, local_memory, places
 from clgraft.core.problem import ceil_div
 
 if TYPE_CHECKING:
-    from clgraft.core.operators.conv.gemm_gpu.halves import Product
     from clgraft.core.planning.device import DeviceInfo
 
 FILE, KERNEL = "conv/gemm_gpu/halves_stream.cl", "conv_stream_halves"

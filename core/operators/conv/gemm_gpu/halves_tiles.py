@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.planning.halves import WGMMA, work_items
+from clgraft.core.problem import ceil_div
 
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
@@ -16,6 +17,21 @@ if TYPE_CHECKING:
 WGMMA_ROWS = 64  # of a product
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 ROWS, COSTS = Path(__file__).with_name("halves.txt"), Path(__file__).with_name("halves_costs.txt")
+
+
+@dataclass(frozen=True)
+class Product:
+    """The sizes of `groups` products of matrices, (rows, depth) by (depth, columns)."""
+
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+
+    @property
+    def steps(self) -> int:
+        """Steps of the depth."""
+        return ceil_div(self.depth, HALVES_DEPTH)
 
 
 @dataclass(frozen=True)
