@@ -32,6 +32,15 @@ PHASES_TOGETHER = (
     "core/test_conv_gpu_halves.py::test_phases_together_match_float64[conv backward_data f16 n2 ic16 ih7 iw8 oc40"
     " kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc-2]"
 )
+JOINED = f"core/test_conv_gpu_halves.py::test_joined_parts_match_float64[{LAST_COLUMNS}-%s-mma]"
+STREAMED = (
+    "core/test_conv_gpu_halves.py::test_streams_match_float64[conv backward_data f16 n2 ic40 ih12 iw13 oc72 kh1 kw1"
+    " layout=nhwc-mma]"
+)
+ROUNDED = (
+    "core/test_conv_gpu_halves.py::test_streams_match_float64[conv forward bf16 g2 n3 ic144 ih9 iw7 oc208 kh1 kw1"
+    " layout=nhwc-mma]"
+)
 
 QUICK: dict[str, str] = {}  # variables of the environment of tests on kernels with a fault
 
@@ -48,6 +57,30 @@ FAULTS = {
         "4 * ((grid.size_w - 1) * place.stride_w + phase.place_w >= place.size_w);",
         "4;",
         PHASES_TOGETHER,
+    ),
+    "the last part's sums are read in place of all parts'": (
+        "conv/gemm_gpu/halves.cl",
+        "const float4 four = OF_PART(i, e);",
+        "const float4 four = OF_PART(part, e);",
+        JOINED % 3,
+    ),
+    "a tile's counter is not set back": (
+        "conv/gemm_gpu/halves.cl",
+        "if (before == JOINED - 1) atomic_xchg(counter, 0);",
+        "",
+        JOINED % 2,
+    ),
+    "rounded sums of a row's other vector": (
+        "conv/gemm_gpu/halves_stream.cl",
+        "(staged + ROUNDED_AT(row + i * ROUNDED_ROWS, vector));",
+        "(staged + ROUNDED_AT(i * ROUNDED_ROWS, vector));",
+        ROUNDED,
+    ),
+    "the next tile's pixels are those of this one": (
+        "conv/gemm_gpu/halves_stream.cl",
+        "next->tile += walkers;",
+        "",
+        STREAMED,
     ),
     "bias forgotten": (
         "conv/gemm_cpu/gemm.cl",

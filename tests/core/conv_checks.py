@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.operators.conv.gemm_gpu import builder
+from clgraft.core.operators.conv.gemm_gpu import builder, halves
 from clgraft.core.operators.conv.gemm_gpu.gemm import PORTABLE as GPU_GEMM
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
 from clgraft.core.operators.conv.gemm_gpu.product import TileChoice
 from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
 from clgraft.core.operators.conv.gemm_gpu.tiles import rows
@@ -35,6 +36,14 @@ FIVES = {
     "one-pixel": "conv n40 ic7 ih1 iw1 oc19 kh5 kw5 ph2 pw2",
     "wide-row": "conv n1 ic2 ih3 iw331 oc3 kh5 kw5 ph2 pw2",
     "f16": "conv f16 n2 ic35 ih12 iw13 oc30 kh5 kw5 ph2 pw2 b1",
+}
+
+
+# of products with operands of 16 bits, by their units
+SMALLEST = {
+    "wgmma": HalvesTile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0, 1.0),
+    "mma": HalvesTile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
+    **{units: tiles(units)[-1] for units in ("dpas16", "dpas8", "wmma", "mfma", "dot2")},
 }
 
 
@@ -68,6 +77,23 @@ def force_choices(monkeypatch: pytest.MonkeyPatch) -> list:
         return forced_choice(product, tile, *(parts or [1]))
 
     monkeypatch.setattr(builder, "choose", choose)
+    return wanted
+
+
+def force_halves(monkeypatch: pytest.MonkeyPatch) -> list:
+    """Return a list for a tile, a number of parts and, if it is to be true, whether they are joined in one launch.
+
+    They are then chosen for every product with operands of 16 bits.
+    """
+    wanted: list = []
+
+    def choose(product: halves.Product, candidates: list, units: int, walks: bool = False) -> halves.Choice:
+        tile, parts, *joined = wanted
+        steps = ceil_div(product.steps, parts)
+        parts = ceil_div(product.steps, steps) if steps else 1
+        return halves.Choice(tile, parts, steps, joined=parts > 1 and bool(joined))
+
+    monkeypatch.setattr(halves, "choose", choose)
     return wanted
 
 

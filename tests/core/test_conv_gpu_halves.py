@@ -14,25 +14,21 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
-from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Halves, PhaseChoice, Product, in_sets
+from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Halves, PhaseChoice, Product, in_sets
+from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
-from clgraft.core.problem import SMALL, ceil_div
+from clgraft.core.problem import SMALL
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains.amd import AMD
 from clgraft.core.runtime.toolchains.halves import halves_probe, halves_probes
 from clgraft.core.runtime.toolchains.intel import DPAS, REGISTERS, Intel
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import an_h200, check
+from tests.core.conv_checks import SMALLEST, an_h200, check, force_halves
 from tests.core.every_run import Check
 
 DPAS_CALL = "intel_sub_group_f16_f16_matrix_mad_k16"
 FORMS = {form.units: form for form in IMPLEMENTATIONS}
 MMA = FORMS["mma"]
-SMALLEST = {
-    "wgmma": HalvesTile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
-    "mma": HalvesTile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
-    **{units: tiles(units)[-1] for units in ("dpas16", "dpas8", "wmma", "mfma", "dot2")},
-}
 # problem: parts
 PROBLEMS = {
     "conv forward f16 n2 ic24 ih7 iw9 oc21 kh3 kw3 ph1 pw1 b1 layout=nhwc": 1,
@@ -67,14 +63,7 @@ PROBLEMS = {
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> list:
     """A list of a tile and a number of parts, which are then chosen for every product, on every device."""
-    wanted: list = []
-
-    def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bool = False) -> Choice:
-        tile, parts = wanted
-        steps = ceil_div(product.steps, parts)
-        return Choice(tile, ceil_div(product.steps, steps) if steps else 1, steps)
-
-    monkeypatch.setattr(halves, "choose", choose)
+    wanted = force_halves(monkeypatch)
     monkeypatch.setattr(halves, "MOST_PHASES", 0)  # phases of strides one by one
     monkeypatch.setattr(Halves, "runs_on", lambda self, device, dtype: True)
     return wanted
@@ -96,6 +85,60 @@ def test_matches_float64(text: str, units: str, forced: list) -> None:
         accumulate="n2" in text,
         rounded_first="layout" not in text,
     )
+
+
+@pytest.mark.parametrize("units", ["wgmma", "mma"])
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize(
+    "text", [text for text, parts in PROBLEMS.items() if parts > 1 or "kh3 kw3 ph1 pw1 b1" in text]
+)
+def test_joined_parts_match_float64(text: str, parts: int, units: str, forced: list) -> None:
+    """The last work-group of a tile adds its parts; twice, so that counters have to be 0 again."""
+    forced[:] = [SMALLEST[units], parts, True]
+    context, problem = Context.on(None), core.parse(text)
+    for _ in range(2):
+        check(context, problem, FORMS[units].NAME, accumulate="n2" in text, rounded_first="layout" not in text)
+
+
+def test_joined_parts_need_one_launch(forced: list) -> None:
+    problem = core.parse("conv forward bf16 n3 ic136 ih4 iw5 oc72 kh1 kw1 layout=nhwc")
+    context, names = Context.on(None), []
+    for joined in ([], [True]):
+        forced[:] = [SMALLEST["mma"], 3, *joined]
+        plan = MMA.plan(problem, context.planner)
+        names.append([launch.kernel.function_name for launch in plan.launches])
+    assert names == [["conv_gemm_halves", "conv_sum_halves"], ["conv_gemm_halves"]]
+
+
+STREAMS = (
+    "conv forward f16 n3 ic24 ih7 iw9 oc72 kh1 kw1 b1 layout=nhwc",
+    "conv forward bf16 g2 n2 ic272 ih9 iw13 oc48 kh1 kw1 layout=nhwc",
+    "conv forward f16 n5 ic64 iw70 oc136 kw1 b1",
+    "conv backward_data f16 n2 ic40 ih12 iw13 oc72 kh1 kw1 layout=nhwc",
+    "conv backward_data bf16 g2 n2 ic144 ih9 iw13 oc48 kh1 kw1 layout=nhwc",
+    "conv backward_data f16 n3 ic64 ih16 iw8 oc192 kh1 kw1 layout=nhwc",  # rounded first, here and below
+    "conv forward bf16 g2 n3 ic144 ih9 iw7 oc208 kh1 kw1 layout=nhwc",
+    "conv forward f16 n1 ic16 ih3 iw3 oc21 kh1 kw1 layout=nhwc",
+)
+
+
+@pytest.mark.parametrize("units", FORMS)
+@pytest.mark.parametrize("text", STREAMS)
+def test_streams_match_float64(text: str, units: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer work-groups than tiles of rows, and one step or more whose copies are on their way."""
+    forced[:] = [SMALLEST[units], 1]  # by which numbers of groups are compared
+    for walkers, stages in ((1, 2), (2, 4), (100, 3)):
+        monkeypatch.setattr(
+            halves._HalvesBuilder,
+            "choose_stream",
+            lambda self, product, walkers=walkers, stages=stages: Stream(
+                SMALLEST[units], stages, product.steps, walkers, 1, not self.problem.bias
+            ),
+        )
+        context, problem = Context.on(None), in_type_of(units, text)
+        check(context, problem, FORMS[units].NAME, accumulate="n2" in text, rounded_first="layout" not in text)
+    plan = FORMS[units].plan(replace(problem, layout="nhwc"), context.planner)
+    assert [launch.kernel.function_name for launch in plan.launches][-1] == "conv_stream_halves"
 
 
 PHASES = (
@@ -360,7 +403,8 @@ def test_the_smallest_estimate_is_chosen() -> None:
     assert halves.choose(Product(64 * 3136, 64, 576, 1), candidates, 132).parts == 1
     assert halves.choose(Product(64, 576, 64 * 3136, 1), candidates, 132, walks=True).parts > 16
     assert halves.choose(Product(512, 4096, 4096, 1), candidates, 132).tile.name == "128x128x6-1"
-    assert halves.choose(Product(64, 4096, 4096, 1), candidates, 132).tile.n == 32
+    few = halves.choose(Product(64, 4096, 4096, 1), candidates, 132)
+    assert (few.tile.n, few.parts, few.joined) == (64, 2, True)
     assert halves.choose(Product(256, 2304, 6272, 1), candidates, 132, walks=True).parts > 1
     data = core.parse("conv backward_data f16 n64 ic64 ih1 iw1 oc64 kh1 kw1")
     assert [tile.n for tile in candidates if not halves.serves(tile, data)] == [32]
@@ -384,3 +428,20 @@ def test_dense_layers(text: str, forced: list) -> None:
     context.device = replace(context.device, halves=("mma-float16", "mma-bfloat16"))
     plan = context.plan(wanted.problem, "channels_last_gpu")
     wanted.expect_right(plan, wanted.run(plan))
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm"),
+    [
+        ("dense forward f16 n4 i4 o4", "through_convolution"),  # too few channels
+        ("dense forward f16 n9 i64 o32", "through_convolution"),
+        ("conv forward f16 n2 ic32 ih5 iw6 oc64 kh1 kw1 layout=nhwc", "dense"),
+    ],
+)
+def test_layers_that_no_tile_suits(text: str, algorithm: str) -> None:
+    """Dense layers are convolutions on matrix units, and other convolutions dense layers, but not in turn for ever."""
+    context, case = Context.on(None), Check(core.parse(text))
+    context.device = replace(context.device, is_cpu=False, is_gpu=True, halves=("wgmma-float16",))
+    plan = context.plan(case.problem)
+    assert plan.algorithm == algorithm
+    case.expect_right(plan, case.run(plan))

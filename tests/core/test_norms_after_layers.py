@@ -12,20 +12,15 @@ from clgraft.core.errors import Declined
 from clgraft.core.graph import Graph, GraphBuilder
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.conv.gemm_gpu import halves
-from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Choice, Product
+from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
 from clgraft.core.planning.halves import name_of
-from clgraft.core.problem import SMALL, ceil_div
+from clgraft.core.problem import SMALL
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import an_h200
+from tests.core.conv_checks import SMALLEST, an_h200, force_halves
 from tests.core.graphs import sample
 
 EPS = 1e-3
-SMALLEST = {
-    "wgmma": HalvesTile("wgmma", 64, 64, 3, 0, 64, 0, 1, 1.0, 1.0),
-    "mma": HalvesTile("mma", 64, 64, 2, 0, 32, 32, 1, 1.0, 1.0),
-    "dot2": tiles("dot2")[-1],
-}
 # layers whose rows and columns end in the middle of tiles, of one and several tiles, of groups (merged ones, too), of
 # few input channels; the last ones by windows with so many stages
 LAYERS = {
@@ -52,14 +47,7 @@ def on_units(units: str) -> Context:
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> list:
     """A list of a tile and a number of parts, which are then chosen for every product."""
-    wanted: list = []
-
-    def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bool = False) -> Choice:
-        tile, parts = wanted
-        steps = ceil_div(product.steps, parts)
-        return Choice(tile, ceil_div(product.steps, steps) if steps else 1, steps)
-
-    monkeypatch.setattr(halves, "choose", choose)
+    wanted = force_halves(monkeypatch)
     monkeypatch.setattr(halves, "FULL", 0)
     monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: None)
     return wanted

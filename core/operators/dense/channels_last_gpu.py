@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.halves import VECTOR
+from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, VECTOR
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.dense.matrices import product_of
 from clgraft.core.operators.dense.problem import DenseProblem
@@ -43,8 +43,21 @@ def plan(problem: DenseProblem, planner: Planner, epilogue: Epilogue | None = No
     convolution = ConvProblem(
         *(direction, product.r, product.t, product.s, (1,), (1,)), bias=fused_bias, dtype=problem.dtype, layout=LAST
     )
+    expect_units(convolution, planner)
     names = {a: product.a, b: product.b, c: product.c}
     launches = delegate(planner, convolution, names, epilogue)
     if problem.bias and not fused_bias:
         launches = add_vector(planner, launches, "b", "y", (problem.batch, problem.outputs), 1, problem.dtype)
     return launches
+
+
+def expect_units(convolution: ConvProblem, planner: Planner) -> None:
+    """Decline where no kind of matrix units serves a convolution: what serves it may be the dense layer's kernels."""
+    reasons = []
+    for form in IMPLEMENTATIONS:
+        try:
+            form.check(convolution, planner)
+            return
+        except Declined as reason:
+            reasons.append(f"{form.NAME}: {reason}")
+    raise Declined("; ".join(reasons))

@@ -18,18 +18,25 @@
 #define RUN (KW * CHANNELS)  // elements that a row of taps meets
 #define VECTORS ((RUN + 7) / 8)
 // x (rows, width, CHANNELS) becomes (rows, pixels, VECTORS * 8): what the taps of a row meet, and zeros.
-// Global: vectors of the result.
+// Global: vectors of the result, fewer than 2**32: divisions of 64 bits would take longer than all the rest.
 kernel void conv_unfold_rows(CONST_TENSOR(x), TENSOR(to), const int width, const int pixels) {
-    const long id = get_global_id(0), pixel = id / VECTORS, row = pixel / pixels;
-    const int first = id % VECTORS * 8, column = (int)(pixel % pixels) * SW - PW;
-    global const ushort *const from = (global const ushort *)OPEN(x) + row * width * CHANNELS;
+    const uint id = get_global_id(0), pixel = id / VECTORS, row = pixel / (uint)pixels;
+    const int first = id % VECTORS * 8, column = (int)(pixel - row * pixels) * SW - PW;
+    global const ushort *const from = (global const ushort *)OPEN(x) + (long)row * width * CHANNELS;
     ushort all[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const int q = column + (first + i) / CHANNELS * DW;
-        all[i] = first + i < RUN && q >= 0 && q < width ? from[q * CHANNELS + (first + i) % CHANNELS] : 0;
+#if DW == 1  // the taps' elements lie side by side
+        const int at = column * CHANNELS + first + i;
+        const bool there = at >= 0 && at < width * CHANNELS;
+#else
+        const int q = column + (first + i) / CHANNELS * DW, at = q * CHANNELS + (first + i) % CHANNELS;
+        const bool there = q >= 0 && q < width;
+#endif
+        all[i] = first + i < RUN && there ? from[at] : 0;
     }
-    *(global ushort8 *)(OPEN(to) + id * 8) = (ushort8)(all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]);
+    *(global ushort8 *)(OPEN(to) + (long)id * 8) =
+        (ushort8)(all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]);
 }
 #else
 #include "conv/grid.cl"

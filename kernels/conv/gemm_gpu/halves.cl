@@ -9,8 +9,11 @@
 //
 // STAGES tiles of 64 elements of the depth are in local memory at the same time, and the products of PENDING steps
 // still run when the next step's begin. MICRO says which micro kernel multiplies them, loaders/halves.cl how operands
-// get there, store/halves.cl where sums go. The depth can be split into parts, whose sums conv_sum_halves adds in a
-// fixed order. row_step: elements from pixel to pixel of dy in FILTER.
+// get there, store/halves.cl where sums go. row_step: elements from pixel to pixel of dy in FILTER.
+//
+// SPLIT: the depth is split into parts, whose sums are added in a fixed order: by conv_sum_halves, or, with JOINED
+// parts, by the last one of a tile's work-groups that has its own. Each tile has a counter, 0 before and after; `sums`
+// has the parts of a tile as work-items have them.
 //
 // With STATISTICS the forward product leaves the sums of a batch norm (store/statistics.cl).
 //
@@ -24,10 +27,66 @@
 
 #define LOCAL_BYTES (TILES_BYTES > STAGED_BYTES ? TILES_BYTES : STAGED_BYTES)
 
-#if SPLIT
+#ifndef JOINED
+#define JOINED 0
+#endif
+#if JOINED
+#define STORE_TENSORS TENSOR_OF(real, sums), CONST_TENSOR(bias), TENSOR(target)
+#define COUNTERS_PARAMETER , volatile global int *counters
+#elif SPLIT
 #define STORE_TENSORS TENSOR_OF(real, sums)
+#define COUNTERS_PARAMETER
 #else
 #define STORE_TENSORS CONST_TENSOR(bias), TENSOR(target)
+#define COUNTERS_PARAMETER
+#endif
+
+#if JOINED
+#if EMULATED
+#define JOIN_FENCE mem_fence(CLK_GLOBAL_MEM_FENCE)
+#else
+#define JOIN_FENCE asm volatile("fence.acq_rel.gpu;" ::: "memory")
+#endif
+#if SUMS % 4
+#error a work-item has vectors of sums
+#endif
+// Leaves a part's sums of a tile in `all`, its memory, and returns whether it is the last part: then `sums` are those
+// of all parts.
+ALWAYS_INLINE bool join_parts(float sums[SUMS], global float *all, volatile global int *counter, local int *arrived,
+                              const int part) {
+    const int id = get_local_id(0);
+    global float4 *const tile = (global float4 *)all + id;
+#define OF_PART(part, e) tile[((part) * (SUMS / 4) + (e) / 4) * THREADS]
+#pragma unroll
+    for (int e = 0; e < SUMS; e += 4) OF_PART(part, e) = (float4)(sums[e], sums[e + 1], sums[e + 2], sums[e + 3]);
+    JOIN_FENCE;
+    barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
+    if (id == 0) {
+        const int before = atomic_inc(counter);
+        if (before == JOINED - 1) atomic_xchg(counter, 0);
+        *arrived = before;
+    }
+    barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
+    if (*arrived != JOINED - 1) return false;
+    JOIN_FENCE;
+#if JOINED > 2  // two have one order
+#pragma unroll
+    for (int e = 0; e < SUMS; e++) sums[e] = 0;
+#endif
+#pragma unroll 1
+    for (int i = 0; i < JOINED; i++) {
+        if (JOINED == 2 && i == part) continue;
+#pragma unroll
+        for (int e = 0; e < SUMS; e += 4) {
+            const float4 four = OF_PART(i, e);
+            sums[e] += four.x;
+            sums[e + 1] += four.y;
+            sums[e + 2] += four.z;
+            sums[e + 3] += four.w;
+        }
+    }
+    return true;
+}
 #endif
 // Adds the products of `steps` steps of the depth from step `first` on.
 ALWAYS_INLINE void multiply_steps(
@@ -64,7 +123,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows,
     const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
     const int groups, const Grid grid, const Target place, const Taps met,
-    const Divisors by EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
+    const Divisors by COUNTERS_PARAMETER EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
     const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
     const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
     const int group = get_group_id(2), part = SPLIT ? get_group_id(1) : 0, first = part * steps_of_part;
@@ -85,7 +144,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
                        column_tile, first, steps, false, grid, met, by PASS_EXCHANGE);
 
-#if SPLIT
+#if SPLIT && !JOINED
     global real *const to = OPEN(sums) + ((long)part * groups + group) * rows * columns;
 #pragma unroll
     for (int e = 0; e < SUMS; e += 2) {
@@ -101,6 +160,11 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
         }
     }
 #else
+#if JOINED
+    local int arrived;
+    const long of_tile = (long)group * get_num_groups(0) + tile;
+    if (!join_parts(sums, OPEN(sums) + of_tile * (JOINED * SUMS * THREADS), counters + of_tile, &arrived, part)) return;
+#endif
     OPEN_EPILOGUE
     local float *const staged = (local float *)memory;
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads tiles any more
@@ -120,22 +184,24 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
 #ifndef SLICES
 #define SLICES 1
 #endif
-#define SUMMED 8  // vectors of columns of a work-group
+#define SUMMING 128  // work-items of a work-group that adds
+#define SUMMED (SUMMING / SLICES)
 
 // Adds the sums of a product's parts in a fixed order and finishes as the product does without a split. A work-item
-// adds every SLICES-th part of eight columns, and the first one of them adds those sums. Global: groups of SUMMED *
-// SLICES work-items for eighths of columns; rows; groups. kept, channels: see store/halves.cl; both 1 where all columns
-// are kept.
-kernel __attribute__((reqd_work_group_size(SUMMED * SLICES, 1, 1))) void conv_sum_halves(
+// adds every SLICES-th part of eight columns, and the first one of them adds those sums. Global: SLICES work-items for
+// each eighth of all rows' columns, in whole work-groups; 1; groups. kept, channels: see store/halves.cl; both 1 where
+// all columns are kept.
+kernel __attribute__((reqd_work_group_size(SUMMING, 1, 1))) void conv_sum_halves(
     TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
     const int rows, const int columns, const int parts, const int groups, const int kept, const int channels,
     const Target place, const Divisors by EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int slice = get_local_id(0) / SUMMED, row = get_global_id(1), group = get_global_id(2);
-    const int column = (get_group_id(0) * SUMMED + get_local_id(0) % SUMMED) * 8;
+    const uint vectors = (uint)(columns + 7) / 8, vector = get_group_id(0) * SUMMED + get_local_id(0) % SUMMED;
+    const int slice = get_local_id(0) / SUMMED, row = vector / vectors, group = get_group_id(2);
+    const int column = (vector - row * vectors) * 8;
     const long next = (long)groups * rows * columns;
     global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
-    const int there = min(columns - column, 8);
+    const int there = row < rows ? min(columns - column, 8) : 0;
     float8 sum = 0;
     if (there == 8 && (ulong)from % 16 == 0 && next % 4 == 0) {
 #pragma unroll 4

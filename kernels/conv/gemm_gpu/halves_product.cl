@@ -35,20 +35,38 @@
 #ifdef MICRO
 #include "conv/gemm_gpu/micro/halves.cl"
 
+// Tiles of operands in local memory, and how often a work-item copies to them: vector id % 8 of rows id / 8 + i *
+// ROWS_AT_ONCE, of each block of 64 columns.
+#define A_TILE (TILE_M * HALVES_DEPTH)
+#define B_TILE (TILE_N * HALVES_DEPTH)
+#define ROWS_AT_ONCE (THREADS / 8)
+#define DEPTH_COPIES (HALVES_DEPTH / ROWS_AT_ONCE)  // of a block whose rows are the depth
+#define A_COPIES (TILE_M / ROWS_AT_ONCE)
+#define B_COPIES (TILE_N / ROWS_AT_ONCE)
+
+// Copies a vector, or zeros. aligned: of the caller; whether addresses are multiples of a vector.
+#define COPY_OR_LOAD(to, from, valid) \
+    if (aligned)                      \
+        COPY_HALVES(to, from, valid); \
+    else                              \
+        *(local ushort8 *)(to) = (valid) ? vload8(0, (global const ushort *)(from)) : (ushort8)(0)
+
 // Where a row's columns are in local memory. What work-items write at once, two columns of eight rows, is in
 // different banks: by a distance of eight floats between rows, or, where there is no room for it, by another order of
-// the vectors. STAGED_COLUMNS: of the tile, so many columns are there at the same time.
+// the vectors. So is what they read at once, halves of eight vectors: every other four vectors, or rows of four, have
+// their second half first. STAGED_COLUMNS: of the tile, so many columns are there at the same time.
 #ifdef STAGED_COLUMNS
-#define VECTORS_OF_ROW (STAGED_COLUMNS / 8)
 #define STAGED_PITCH STAGED_COLUMNS
-#define STAGED_AT(row, column) \
-    ((row) * STAGED_PITCH + (((column) / 8) ^ ((row) & 7 & (VECTORS_OF_ROW - 1))) * 8 + (column) % 8)
+#define ROW_ORDER(row) ((row) & 7 & (VECTORS_OF_ROW - 1))
 #else
 #define STAGED_COLUMNS TILE_N
-#define VECTORS_OF_ROW (STAGED_COLUMNS / 8)
 #define STAGED_PITCH (STAGED_COLUMNS + 8)
-#define STAGED_AT(row, column) ((row) * STAGED_PITCH + (column))
+#define ROW_ORDER(row) 0
 #endif
+#define VECTORS_OF_ROW (STAGED_COLUMNS / 8)
+#define HALF_ORDER(row, vector) (VECTORS_OF_ROW >= 8 ? (vector) & 4 : ((row) & 1) * 4)
+#define STAGED_AT(row, column) \
+    ((row) * STAGED_PITCH + (((column) / 8) ^ ROW_ORDER(row)) * 8 + ((column) % 8 ^ HALF_ORDER(row, (column) / 8)))
 #define STAGED_BYTES (TILE_M * STAGED_PITCH * 4)
 
 // Puts a work-item's sums of the columns from `begin` on into local memory, where a row's columns lie side by side.
@@ -74,7 +92,7 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
 #define COLUMN_OF_ITEM ((int)get_local_id(0) % VECTORS_OF_ROW * 8)
 #define STAGED8(row)                                                           \
     (float8)(*(local const float4 *)(staged + STAGED_AT(row, COLUMN_OF_ITEM)), \
-             *(local const float4 *)(staged + STAGED_AT(row, COLUMN_OF_ITEM) + 4))
+             *(local const float4 *)(staged + STAGED_AT(row, COLUMN_OF_ITEM + 4)))
 #ifdef EPILOGUE
 #define ONE_MORE(n) +1
 #if (0 WHOLE_EXTRAS(ONE_MORE)) > 0

@@ -12,20 +12,10 @@
 #include "conv/gemm_gpu/halves_product.cl"
 #include "conv/gemm_gpu/loaders/positions.cl"
 
-#define B_TILE (TILE_N * HALVES_DEPTH)
 #define SOURCE_TILE (SOURCE_ROWS * HALVES_DEPTH)
 #define TILES_BYTES ((SOURCES * SOURCE_TILE + STAGES * B_TILE) * 2)
 #define LOCAL_BYTES (TILES_BYTES > STAGED_BYTES ? TILES_BYTES : STAGED_BYTES)
 #define AHEAD (STAGES - 1 - PENDING)
-#define ROWS_AT_ONCE (THREADS / 8)
-#define DEPTH_COPIES (HALVES_DEPTH / ROWS_AT_ONCE)
-#define B_COPIES (TILE_N / ROWS_AT_ONCE)
-
-#define COPY_OR_LOAD(to, from, valid) \
-    if (aligned)                      \
-        COPY_HALVES(to, from, valid); \
-    else                              \
-        *(local ushort8 *)(to) = (valid) ? vload8(0, (global const ushort *)(from)) : (ushort8)(0)
 
 // Copies rows [begin, end) of the source's tile, with the channels from `channel` on.
 ALWAYS_INLINE void copy_source(local ushort *to, global const stored *source, local const int *pixels, const int begin,

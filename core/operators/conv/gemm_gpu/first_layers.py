@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FILE = "conv/gemm_gpu/first_layers.cl"
 UNFOLD, BLOCKS = range(2)  # the file's MAKES
+MOST_VECTORS = 2**32  # that are copied, which kernels count by 32 bits
 FEWER = 0.75  # products of rows of taps as channels, as a part of those of padded channels, that are worth the copy
 MOST_COLUMNS = 64  # pixels of a block and their channels: the columns of the smallest tile
 LARGEST_BLOCK = 8  # pixels of a block along an axis, if the stride is not more
@@ -46,7 +47,8 @@ def unfolds(problem: ConvProblem, vector: int, largest: int) -> bool:
     taps, channels = problem.kernel[-1], problem.in_channels
     wide = round_up(taps * channels, vector)
     image = prod(problem.in_size[:-1]) * problem.out_size[-1] * wide
-    return wide <= FEWER * taps * round_up(channels, vector) and image <= largest
+    fits = image <= largest and problem.batch * image // vector < MOST_VECTORS
+    return wide <= FEWER * taps * round_up(channels, vector) and fits
 
 
 def unfolded(problem: ConvProblem) -> ConvProblem:

@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.channels_last.transposes import through
 from clgraft.core.operators.conv.arguments import DIVISORS, GRID, STRIDE_PHASE, TAPS, TARGET
+from clgraft.core.operators.conv.gemm_gpu import halves_stream
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
+from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream, with_memory
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
+    RESERVED,
     ROWS,
     HalvesTile,
+    Product,
     costs,
     fitting,
     local_memory,
@@ -46,6 +50,7 @@ from clgraft.core.planning.launches import (
     Launches,
     Statistics,
     Sums,
+    Tickets,
     Workspace,
     ints,
 )
@@ -62,35 +67,26 @@ PHASES_FILE = "conv/gemm_gpu/halves_phases.cl"
 VECTOR = 8  # channels that are read at once
 FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, most of a tile is empty
 MOST_STAGES = 4  # steps whose weights are in local memory, with windows
-RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
-SUMMED = 8  # vectors of a work-group that adds the sums of parts, as the kernel has it
+SUMMING = 128  # work-items of a work-group that adds the sums of parts, as the kernel has it
 FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
-MOST_ROWS = 2**16 - 1  # whose parts are added: rows are an axis of that launch, and devices limit its work-groups
+MOST_GROUPS = 2**16 - 1  # they are an axis of launches, and devices limit its work-groups
+JOINING = (WGMMA, "mma")  # units with which the last one of a tile's work-groups can add its parts
+COUNTERS = 2**13  # of tiles whose work-groups do: ``TICKETS_BYTES`` of core/abi/context.c
 MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
 # in cycles, as halves_costs.txt has them
-LAUNCH = 12000  # of sums' launch
-SOURCES = 1.55  # how many times as long windows take that are copied again and again, for 64 channels after the others
+LAUNCH = 8200  # of sums' launch
+JOIN = 8900  # until a tile's last work-group reads the first sums of its parts
+SOURCES = 1.5  # how many times as long windows take that are copied again and again, for 64 channels after the others
+PHASE_START = 0.75  # of a tile's start, which phases of a stride need
+PHASE_STORE = 0.25  # for each element that a phase stores
+PHASES_TOGETHER = 0.6  # as a part of that, what each of the unit's other work-groups adds
 DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
-SUM = 0.0027  # to write and read a sum of a part, of the whole device
-
-
-@dataclass(frozen=True)
-class Product:
-    """The sizes of `groups` products of matrices, (rows, depth) by (depth, columns)."""
-
-    rows: int
-    columns: int
-    depth: int
-    groups: int
-
-    @property
-    def steps(self) -> int:
-        """Steps of the depth."""
-        return ceil_div(self.depth, HALVES_DEPTH)
+JOINED_BYTES = 64  # of sums that it reads in a cycle
+SUM = 0.003  # to write and read a sum of a part, of the whole device
 
 
 @dataclass(frozen=True)
@@ -139,12 +135,13 @@ def _room(axis: GridAxis) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Choice:
-    """A tile, and how many parts the depth is split into, each of `steps`."""
+    """A tile, and how many parts the depth is split into, each of `steps`; `joined`: in one launch."""
 
     tile: HalvesTile
     parts: int
     steps: int
     time: float = 0.0
+    joined: bool = False
 
 
 def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
@@ -158,41 +155,52 @@ def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bo
     `walks`: the depth is pixels whose taps are looked for, as in backward filter.
     """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
-    nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = tile.slower * _cycles(tile, work_groups, ceil_div(product.steps, parts), nbytes, tile.busy, units, wait)
-    if parts > 1:
-        time += LAUNCH + SUM * parts * product.rows * product.columns * product.groups
-    return time
+    time = tile.slower * _cycles(
+        tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait
+    )
+    return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
+
+
+def adding(product: Product, tile: HalvesTile, parts: int) -> tuple[float, bool]:
+    """Estimate the time to add the sums of parts; say whether that is the time of joining them in one launch."""
+    launched = LAUNCH + SUM * parts * product.rows * product.columns * product.groups
+    tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
+    if tile.units not in JOINING or tiles > COUNTERS:
+        return launched, False
+    read = parts if parts > 2 else 1
+    joined = JOIN + (1 + read) * tile.m * tile.n * 4 / JOINED_BYTES
+    return min((launched, False), (joined, True))
 
 
 def _cycles(
     tile: HalvesTile,
     work_groups: int,
     steps: float,
-    nbytes: float,
+    copied: float,
     busy: int,
     units: int,
     wait: float = 0.0,
-    stores: int = 1,
+    phases: int = 0,
 ) -> float:
-    """Estimate the time of work-groups that read so many bytes in a step, in cycles of one of so many compute units.
+    """Estimate the time of work-groups that copy so many rows in a step, in cycles of one of so many compute units.
 
-    However few work-groups a unit has, each of them needs `wait` cycles for a step. It stores so many tiles.
+    However few work-groups a unit has, each of them needs `wait` cycles for a step. It stores its tile once, or in so
+    many phases of a stride.
     """
     cost, there = costs(tile.units), places(tile.units, units)
-    reading = min(1.0, work_groups / there)
-    multiplied = tile.m * tile.n * HALVES_DEPTH / cost.multiply_adds
-    step = max(multiplied, nbytes * reading / cost.shared_bytes, nbytes / cost.own_bytes)
-    products, ends = steps * (step + cost.step / busy), (cost.store * tile.m * tile.n * stores + cost.start) / busy
+    products = steps * tile.step(copied, min(1.0, work_groups / there))
+
+    def of(at_once: int) -> float:
+        start, store = cost.start, cost.store
+        if phases:
+            start, store = PHASE_START * start, PHASE_STORE * phases * (1 + PHASES_TOGETHER * (at_once - 1))
+        return max(products * at_once, steps * wait) + store * tile.m * tile.n + start
+
     full, rest = divmod(ceil_div(work_groups, there), busy)
-    time = full * (max(products * busy, steps * wait) + ends * busy)
-    if rest:
-        share = (rest + busy) / 2
-        time += max(products * share, steps * wait) + ends * share
-    return time
+    return full * of(busy) + (of(rest) if rest else 0.0)
 
 
 def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
@@ -200,8 +208,8 @@ def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: i
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
     chunks = ceil_div(product.depth // windows.taps, HALVES_DEPTH)
     slower = tile.slower_windows * (SOURCES if chunks > 1 else 1.0)
-    nbytes = (tile.n + windows.source_rows(tile) / windows.taps) * HALVES_DEPTH * 2
-    return slower * _cycles(tile, work_groups, windows.taps * chunks, nbytes, busy, units)
+    copied = tile.n + windows.source_rows(tile) / windows.taps
+    return slower * _cycles(tile, work_groups, windows.taps * chunks, copied, busy, units)
 
 
 @dataclass(frozen=True)
@@ -235,12 +243,11 @@ def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: in
     best: PhaseChoice | None = None
     for tile in candidates:
         tiles = ceil_div(rows, tile.m) * ceil_div(columns, tile.n)
-        nbytes = (tile.m + tile.n) * HALVES_DEPTH * 2
         slower = tile.slower * (DRAINED if tile.pending else 1.0)
         for of_set in range(1, len(steps) + 1):
             sets = ceil_div(len(steps), of_set)
             time = slower * _cycles(
-                tile, tiles * groups * sets, sum(steps) / sets, nbytes, tile.busy, units, stores=of_set
+                tile, tiles * groups * sets, sum(steps) / sets, tile.m + tile.n, tile.busy, units, phases=of_set
             )
             if tiles <= LARGEST // tile.threads and (best is None or time < best.time):
                 best = PhaseChoice(tile, in_sets(steps, of_set), of_set, time)
@@ -258,13 +265,13 @@ def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bo
             continue  # rows that are not there would be copied from the last one
         count = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         for parts in splits(product.steps, count, places(tile.units, units), tile.busy):
-            sums = parts * product.rows * product.columns * product.groups * 4
-            too_many = sums > SPLIT_BYTES or max(product.rows, product.groups) > MOST_ROWS
+            too_many = parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES
             if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
             time = cycles(product, tile, parts, units, walks)
             if best is None or time < best[0]:
-                best = time, Choice(tile, parts, ceil_div(product.steps, parts), time)
+                joined = parts > 1 and adding(product, tile, parts)[1]
+                best = time, Choice(tile, parts, ceil_div(product.steps, parts), time, joined)
     if best is None:
         raise Declined(f"no tile of {ROWS.name} suits {product}")
     return best[1]
@@ -286,6 +293,8 @@ class Halves:
                 continue
             if tile.slower_windows:
                 yield {"tile": f"windows-{tile.name}", "parts": 1}
+            if tile.slower_stream:
+                yield {"tile": f"stream-{tile.name}", "parts": 1}
             for parts in PARTS:
                 yield {"tile": tile.name, "parts": parts}
 
@@ -318,6 +327,12 @@ class Halves:
             raise Declined(f"{len(tiles)} launches leave sums, expected one")
         return Sums(launches, tiles[0], problem.out_channels)
 
+    def check(self, problem: ConvProblem, planner: Planner) -> None:
+        """Decline what is not served, without planning it."""
+        self._groups(problem, planner)
+        if not any(serves(tile, problem) for tile in fitting(self.units, planner.device)):
+            raise Declined(f"no tile of {ROWS.name} has room on {planner.device.name}")
+
     def _groups(self, problem: ConvProblem, planner: Planner) -> list[int]:
         """Return how many groups may be one; decline what is not served."""
         if problem.direction == "backward_bias":
@@ -332,8 +347,8 @@ class Halves:
                 f"groups, or several together, have multiples of {VECTOR} channels, {FEWEST_CHANNELS} or more"
             )
         check_sizes(problem)
-        if problem.groups > MOST_ROWS:
-            raise Declined(f"has {problem.groups} groups, expected at most {MOST_ROWS}")
+        if problem.groups > MOST_GROUPS:
+            raise Declined(f"has {problem.groups} groups, expected at most {MOST_GROUPS}")
         largest = max(problem.in_channels * prod(problem.in_size), problem.out_channels * prod(problem.out_size))
         if largest > LARGEST:
             raise Declined(f"an image has {largest} elements, expected at most {LARGEST}")
@@ -492,7 +507,7 @@ class _HalvesBuilder:
         parts = ceil_div(product.steps, steps) if steps else 1
         if parts > 1 and parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES:
             raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
-        return Choice(tile, parts, steps)
+        return Choice(tile, parts, steps, joined=parts > 1 and adding(product, tile, parts)[1])
 
     def pixel_product(self, operation: str, grid: Grid, source: Any, weights: Any, columns: int, channels: int) -> None:
         """Add forward, or a phase of backward data: rows are pixels, columns the result's channels."""
@@ -500,6 +515,8 @@ class _HalvesBuilder:
             return
         product = Product(grid.pixels, columns, channels * grid.taps, self.groups)
         if self.windows_product(operation, product, grid, source, weights, channels):
+            return
+        if self.stream_product(operation, product, grid, source, weights, channels):
             return
         self.product(operation, product, grid, (source, weights), channels, 0, columns, columns)
 
@@ -521,7 +538,7 @@ class _HalvesBuilder:
             "AXES": max(grid.used_axes for grid in phases),
             **epilogue_defines(self.epilogue),
         }
-        options = tile.options if self.native else ()
+        options = self.registers_of(tile, tile.busy)
         tiles = ceil_div(shared.pixels, tile.m) * ceil_div(self.inputs, tile.n)
         self.launches.append(
             Launch(
@@ -574,11 +591,7 @@ class _HalvesBuilder:
             **epilogue_defines(self.epilogue),
             **self.sums_defines(),
         }
-        options: tuple[str, ...] = ()
-        if self.native and self.planner.device.registers:
-            options = (
-                f"-cl-nv-maxrregcount={min(255, self.planner.device.registers // (tile.threads * busy) // 8 * 8)}",
-            )
+        options = self.registers_of(tile, busy)
         tiles = ceil_div(positions.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         self.launches.append(
             Launch(
@@ -599,6 +612,66 @@ class _HalvesBuilder:
             )
         )
         return True
+
+    def registers_of(self, tile: HalvesTile, busy: int) -> tuple[str, ...]:
+        """Return the compiler's option that lets a unit have so many work-groups of a tile."""
+        registers = self.planner.device.registers if self.native else 0
+        most = min(255, registers // (tile.threads * busy) // 8 * 8)
+        return (f"-cl-nv-maxrregcount={most}",) if registers else ()
+
+    def stream_product(
+        self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
+    ) -> bool:
+        """Add a product by work-groups that walk over tiles if it is expected to be faster; say whether."""
+        if not grid.plain or self.tiles_summed is not None:
+            return False
+        stream = self.choose_stream(product)
+        if stream is None:
+            return False
+        tile, problem, result = stream.tile, self.problem, self.result
+        has_bias = int(problem.direction == "forward" and problem.bias)
+        defines = {
+            **stream.defines(),
+            "OPERATION": TABLE[operation],
+            "DENSE": 1,
+            "ROUNDED": int(stream.rounded),
+            **epilogue_defines(self.epilogue),
+        }
+        self.launches.append(
+            Launch(
+                self.planner.kernel(
+                    halves_stream.FILE,
+                    halves_stream.KERNEL,
+                    {**self.common, **defines},
+                    problem.dtype,
+                    self.registers_of(tile, stream.busy),
+                ),
+                (ceil_div(product.columns, tile.n) * stream.walkers * tile.threads, 1, product.groups),
+                (tile.threads, 1, 1),
+                (
+                    *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
+                    *(*ints(has_bias), Accumulate(result)),
+                    *ints(product.rows, product.columns, channels, product.groups, stream.walkers),
+                    *epilogue_arguments(self.epilogue, problem.dtype),
+                ),
+                (result,),
+            )
+        )
+        return True
+
+    def choose_stream(self, product: Product) -> Stream | None:
+        """Choose how work-groups walk, or take the tile from the settings; None where others are faster."""
+        device, tiles = self.planner.device, self.tiles
+        rounded = self.epilogue is None and not (self.problem.direction == "forward" and self.problem.bias)
+        if self.settings:
+            tiles = [tile for tile in tiles if f"stream-{tile.name}" == self.settings["tile"]]
+            return choose_stream(product, tiles, device, rounded)
+        found = choose_stream(product, tiles, device, rounded)
+        if found is None:
+            return None
+        usual = choose(product, tiles, device.compute_units).time
+        there = places(found.tile.units, device.compute_units)
+        return found if found.time < with_memory(usual, product, there, walks=False) else None
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""
@@ -661,10 +734,8 @@ class _HalvesBuilder:
     ) -> None:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
         choice = self.choose(product, operation == "FILTER" and not grid.plain)
-        split = choice.parts > 1 or kept < wide
-        self.expect_sums(product, choice.tile, split)
-        if split and max(product.rows, product.groups) > MOST_ROWS:
-            raise Declined(f"adds the sums of at most {MOST_ROWS} rows")
+        split, joined = choice.parts > 1 or kept < wide, choice.joined and kept == wide
+        self.expect_sums(product, choice.tile, split and not joined)
         dense = {
             "DENSE": int(all(a.size == a.target and (a.target_stride, a.target_begin) == (1, 0) for a in grid.axes))
         }
@@ -672,6 +743,7 @@ class _HalvesBuilder:
             **choice.tile.defines(),
             "OPERATION": TABLE[operation],
             "SPLIT": int(split),
+            "JOINED": choice.parts * joined,
             "BOUNDED": int(not grid.inside),
             "PLAIN": int(grid.plain),
             "AXES": grid.used_axes,
@@ -685,37 +757,39 @@ class _HalvesBuilder:
         last = epilogue_arguments(self.epilogue, problem.dtype)
         place, divisors = grid.target_argument(), grid.divisors_argument()
         fused = {**epilogue_defines(self.epilogue), **self.sums_defines()}
-        options = choice.tile.options if self.native else ()
+        options = self.registers_of(choice.tile, choice.tile.busy)
         sums: tuple[Any, ...] = ()
-        if split:
-            nbytes = choice.parts * product.groups * product.rows * product.columns * 4
-            sums = (self.layout.take(nbytes, 4),)
         tiles = ceil_div(product.rows, choice.tile.m) * ceil_div(product.columns, choice.tile.n)
+        if split:
+            elements = tiles * choice.tile.m * choice.tile.n if joined else product.rows * product.columns
+            sums = (self.layout.take(choice.parts * product.groups * elements * 4, 4),)
+        finishes = joined or not split
         self.launches.append(
             Launch(
-                self.kernel("conv_gemm_halves", {**defines, **({} if split else fused)}, options),
+                self.kernel("conv_gemm_halves", {**defines, **(fused if finishes else {})}, options),
                 (tiles * choice.tile.threads, choice.parts, product.groups),
                 (choice.tile.threads, 1, 1),
                 (
                     *operands,
-                    *(sums or finish),
+                    *(*sums, *(finish if finishes else ())),
                     *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),
                     *(*ints(choice.steps, product.groups), grid.argument(), place),
                     *(grid.taps_argument(in_3d(problem.kernel, 1)), divisors),
-                    *(() if split else (*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m)))),
+                    *((Tickets(),) if joined else ()),
+                    *((*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m))) if finishes else ()),
                 ),
                 (result,),
             )
         )
-        if split:
+        if not finishes:
             slices = next(count for count in SLICES if count <= max(1, choice.parts // 4))
-            vectors = round_up(ceil_div(product.columns, VECTOR), SUMMED)
+            items = round_up(ceil_div(product.columns, VECTOR) * product.rows, SUMMING // slices) * slices
             numbers = (*sizes, choice.parts, product.groups, *((kept, wide) if kept < wide else (1, 1)))
             self.launches.append(
                 Launch(
                     self.kernel("conv_sum_halves", {"OPERATION": TABLE[operation], "SLICES": slices, **dense, **fused}),
-                    (vectors * slices, product.rows, product.groups),
-                    (SUMMED * slices, 1, 1),
+                    (items, 1, product.groups),
+                    (SUMMING, 1, 1),
                     (*sums, *finish, *ints(has_bias), Accumulate(result), *ints(*numbers), place, divisors, *last),
                     (result,),
                 )

@@ -9,11 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.planning.halves import WGMMA, work_items
+from clgraft.core.problem import ceil_div
 
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
+WGMMA_ROWS = 64  # of a product
+RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 ROWS, COSTS = Path(__file__).with_name("halves.txt"), Path(__file__).with_name("halves_costs.txt")
+
+
+@dataclass(frozen=True)
+class Product:
+    """The sizes of `groups` products of matrices, (rows, depth) by (depth, columns)."""
+
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+
+    @property
+    def steps(self) -> int:
+        """Steps of the depth."""
+        return ceil_div(self.depth, HALVES_DEPTH)
 
 
 @dataclass(frozen=True)
@@ -22,8 +40,8 @@ class Costs:
 
     multiply_adds: float
     shared_bytes: float
-    own_bytes: float
-    step: float
+    copied_bytes: float
+    read_bytes: float
     start: float
     store: float
     copy: float
@@ -50,7 +68,7 @@ class HalvesTile:
     busy: int
     slower: float
     slower_windows: float
-    options: tuple[str, ...] = ()
+    slower_stream: float = 0.0
 
     @property
     def name(self) -> str:
@@ -70,6 +88,14 @@ class HalvesTile:
     def with_sums(self, nbytes: int) -> int:
         """Return the local memory of a work-group whose operands take so many bytes, before its sums do."""
         return max(nbytes, self.m * (self.n + 8) * 4) + 1024
+
+    def step(self, copied: float, reading: float) -> float:
+        """Estimate the cycles of a step that copies so many rows of the depth, where a share of all places reads."""
+        cost, nbytes = costs(self.units), copied * HALVES_DEPTH * 2
+        rows, columns = (WGMMA_ROWS, self.n) if self.units == WGMMA else (self.warp_m, self.warp_n)
+        read = self.m * self.n * (1 / rows + 1 / columns) * HALVES_DEPTH * 2 / cost.read_bytes if cost.read_bytes else 0
+        multiplied = self.m * self.n * HALVES_DEPTH / cost.multiply_adds
+        return max(multiplied, nbytes / cost.copied_bytes + read, nbytes * reading / cost.shared_bytes)
 
     def defines(self) -> dict[str, Any]:
         """Return the kernel's macros."""
@@ -93,12 +119,7 @@ def tiles(units: str) -> tuple[HalvesTile, ...]:
         words = line.split("#")[0].split()
         if words and words[0] == units:
             m, n, stages, pending, warp_m, warp_n, busy = map(int, words[1:8])
-            options = tuple(words[10:])
-            found.append(
-                HalvesTile(
-                    units, m, n, stages, pending, warp_m, warp_n, busy, float(words[8]), float(words[9]), options
-                )
-            )
+            found.append(HalvesTile(units, m, n, stages, pending, warp_m, warp_n, busy, *map(float, words[8:])))
     return tuple(found)
 
 

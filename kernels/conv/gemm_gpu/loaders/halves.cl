@@ -13,10 +13,6 @@
 
 #include "conv/gemm_gpu/loaders/positions.cl"
 
-#define ROWS_AT_ONCE (THREADS / 8)
-#define DEPTH_COPIES (HALVES_DEPTH / ROWS_AT_ONCE)  // of a block whose rows are the depth
-#define A_COPIES (TILE_M / ROWS_AT_ONCE)
-#define B_COPIES (TILE_N / ROWS_AT_ONCE)
 #define B_BLOCKS (TILE_N / 64)
 
 #define IN_PLACE ALWAYS_INLINE
@@ -140,12 +136,6 @@ IN_PLACE bool meets(const Position at, const int d, const int h, const int w, co
 // each other. They are some of the first ones, as many as a power of two; a branch with a division would take longer.
 IN_PLACE int within(const int at, const int count) { return at < count ? at : at & ((1 << (31 - clz(count))) - 1); }
 
-#define COPY_OR_LOAD(to, from, valid) \
-    if (aligned)                      \
-        COPY_HALVES(to, from, valid); \
-    else                              \
-        *(local ushort8 *)(to) = (valid) ? vload8(0, (global const ushort *)(from)) : (ushort8)(0)
-
 #if OPERATION != FILTER
 typedef struct {
     global const stored *a[A_COPIES];  // of a pixel's first tap and channel
@@ -156,7 +146,9 @@ typedef struct {
     int k;
 #else
     global const stored *b[DEPTH_COPIES];
-#if !WHOLE
+#if WHOLE
+    long further;  // from the first weights to the next step's
+#else
     Walk b_walks[DEPTH_COPIES];
 #endif
     global const stored *weights;
@@ -180,7 +172,9 @@ IN_PLACE void loader_begin(Loader *loader, const int columns, const int channels
     loader->walk = walk_from(first * HALVES_DEPTH + FIRST_OF_ITEM(vector), channels, pixel_step, grid);
 #if OPERATION == FORWARD
     loader->k = first * HALVES_DEPTH + vector;
-#elif !WHOLE
+#elif WHOLE
+    loader->further = weights_to(loader->walk, columns, met);
+#else
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
         const int row = get_local_id(0) / 8 + i * ROWS_AT_ONCE;
@@ -254,14 +248,11 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
             b + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->b[i] + loader->k, WHOLE || loader->k < depth);
     loader->k += HALVES_DEPTH;
 #else
-#if WHOLE
-    const long further = weights_to(walk, columns, met);
-#endif
 #pragma unroll
     for (int i = 0; i < DEPTH_COPIES; i++) {
 #if WHOLE
         const bool in_taps = true;
-        global const stored *const from = loader->b[i] + further;
+        global const stored *const from = loader->b[i] + loader->further;
 #else
         const bool in_taps = has_tap(loader->b_walks[i], channels, grid);
         global const stored *const from = loader->b[i];
@@ -281,6 +272,9 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
         }
 #endif
     }
+#if WHOLE
+    loader->further = weights_to(loader->walk, columns, met);  // now, while products run
+#endif
 #endif
 }
 #else
@@ -415,8 +409,6 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
 #endif
 
 // STAGES tiles of both operands follow each other in local memory.
-#define A_TILE (TILE_M * HALVES_DEPTH)
-#define B_TILE (TILE_N * HALVES_DEPTH)
 #define TILES_BYTES (STAGES * (A_TILE + B_TILE) * 2)
 #define AHEAD (STAGES - 1 - PENDING)  // steps that are copied before they are multiplied
 #define A_STAGE(stage) (tiles + (stage) * (A_TILE + B_TILE))
