@@ -7,7 +7,7 @@
 // weights  operands, [tile of COLS outputs][channel, tap][COLS], made by pack_outputs; zeros beyond
 // lines    local, operands, [channel][row][pitch], what a block of rows of pixels meets, with the padding
 // places   local, where the lines of each pixel of a part begin
-// sums     local, [pixel of a part][COLS], which are transposed where they are stored
+// sums     local, [part][pixel of a part][COLS], which are transposed where they are stored; two parts with PAST_CACHES
 // x        (batch, channels, source_h, source_w)   y (batch, outputs, size_h, size_w)
 //
 // Where operands are pairs of bfloat16, these are two channels, the last of an odd number with zeros, and `channels` in
@@ -61,46 +61,67 @@ SINGLE void pack_outputs(CONST_TENSOR(w), TENSOR_OF(real, packed), const int out
 }
 #endif
 
-// Stores the sums of `count` pixels for the outputs of a tile from `first_output` on; ys is the first pixel of that
-// output.
-void store_part(global stored *y, global stored *ys, global const stored *bias, local const real *sums,
-                local real *ends, const int count, const int pixels, const int first_output, const int outputs,
-                const bool has_bias, const bool add TAKE_EPILOGUE) {
-    for (int lane = 0; lane < min(COLS, outputs - first_output); lane += VL) {
-        const int output = first_output + lane, there = min(outputs - output, VL);
-        for (int p = 0; p < count; p += VL) {
-            global stored *to = ys + (long)lane * pixels + p;
-            const bool past = GOES_PAST(to, !add && pixels % VL == 0);
-            realv a[VL], b[VL];
+// A part whose sums are stored. What goes past the caches is stored block by block between the tiles of the next part:
+// memory takes as many lines at once as wait in a core's buffers, and a core would wait for the others.
+typedef struct {
+    global stored *ys;  // the first pixel of the first output
+    local const real *sums;
+    int count, output, outputs;  // pixels; the first output, and how many there are
+    int left, lane, p;           // blocks of VL pixels and outputs that are not stored; the next one's output and pixel
+} Part;
+
+// Stores the next block of a part; `ends` is scratch.
+inline __attribute__((always_inline)) void store_block(global stored *y, Part *part, global const stored *bias,
+                                                       local real *ends, const int pixels, const bool has_bias,
+                                                       const bool add TAKE_EPILOGUE) {
+    const int lane = part->lane, p = part->p;
+    const int output = part->output + lane, there = min(part->outputs - lane, VL);
+    global stored *to = part->ys + (long)lane * pixels + p;
+    const bool past = GOES_PAST(to, !add && pixels % VL == 0);
+    realv a[VL], b[VL];
+#ifdef PAST_CACHES
+#define SUMS_OF(i) (part->sums + (p + (i)) * COLS + lane)
+    LOAD_TRANSPOSED(a, b, SUMS_OF)
+#else  // next to stores that cross lines such loads are slower
 #pragma unroll
-            for (int i = 0; i < VL; i++) a[i] = LOAD_REALS(sums + (p + i) * COLS + lane);
-            TRANSPOSE(a, b, VL)
-            if (p + VL <= count) {
+    for (int i = 0; i < VL; i++) a[i] = LOAD_REALS(part->sums + (p + i) * COLS + lane);
+    TRANSPOSE(a, b, VL)
+#endif
+    part->left--;
+    part->p += VL;
+    if (part->p >= part->count) part->p = 0, part->lane += VL;
+    if (p + VL <= part->count) {
 #pragma unroll
-                for (int i = 0; i < VL; i++) {
-                    if (i < there) {
-                        realv value = a[i];
-                        if (has_bias) value += LOAD(bias, output + i);
-                        value = EPILOGUE_VECTOR(value, output + i, to - y);
-                        if (add) value += VLOAD(to, 0);
-                        PUT_VECTOR(past, to, 0, value)
-                        to += pixels;
-                    }
-                }
-                continue;
-            }
-#pragma unroll
-            for (int i = 0; i < VL; i++) STORE_REALS(ends + i * VL, a[i]);
-            for (int i = 0; i < there; i++) {
-                local real *values = ends + i * VL;
-                if (has_bias) STORE_REALS(values, LOAD_REALS(values) + LOAD(bias, output + i));
-                finish_run(values, count - p, output + i, to - y PASS_EPILOGUE);
-                store_run(to, values, count - p, add);
+        for (int i = 0; i < VL; i++) {
+            if (i < there) {
+                realv value = a[i];
+                if (has_bias) value += LOAD(bias, output + i);
+                value = EPILOGUE_VECTOR(value, output + i, to - y);
+                if (add) value += VLOAD(to, 0);
+                PUT_VECTOR(past, to, 0, value)
                 to += pixels;
             }
         }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < VL; i++) STORE_REALS(ends + i * VL, a[i]);
+    for (int i = 0; i < there; i++) {
+        local real *values = ends + i * VL;
+        if (has_bias) STORE_REALS(values, LOAD_REALS(values) + LOAD(bias, output + i));
+        finish_run(values, part->count - p, output + i, to - y PASS_EPILOGUE);
+        store_run(to, values, part->count - p, add);
+        to += pixels;
     }
 }
+
+// Stores the blocks of a part that are left.
+void store_rest(global stored *y, Part part, global const stored *bias, local real *ends, const int pixels,
+                const bool has_bias, const bool add TAKE_EPILOGUE) {
+    while (part.left > 0) store_block(y, &part, bias, ends, pixels, has_bias, add PASS_EPILOGUE);
+}
+
+#define STORED(part) OPEN(y), part, OPEN(bias), ends, pixels, has_bias, accumulate PASS_EPILOGUE
 
 kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const operand, weights), CONST_TENSOR(bias), TENSOR(y),
                               const int has_bias, const int accumulate, const int planes, const int outputs,
@@ -114,6 +135,10 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const operand, weights)
     const int plane_size = ((block_rows - 1) * grid.stride_h + reach) * pitch;  // of a channel's lines
     const int blocks = (grid.size_h + block_rows - 1) / block_rows;
     const int items = grid.batch * blocks, workers = get_global_size(0);
+    const int part_size = max((part + MR - 1) / MR * MR, (part + VL - 1) / VL * VL) * COLS;
+    const bool past = GOES_PAST(OPEN(y), !accumulate && pixels % VL == 0);
+    Part last_part = {0, sums, 0, 0, 0, 0, 0, 0};
+    local real *own = sums;
 
     FOR_ITEMS(share) {
         const int image = share.item / blocks, row = share.item % blocks * block_rows;
@@ -132,6 +157,9 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const operand, weights)
             }
             for (int p = count; p < count + MR; p++) places[p] = places[count - 1];
             for (int output = 0; output < outputs; output += COLS) {
+#ifdef PAST_CACHES
+                int tiles_left = (count + MR - 1) / MR * ((channels + chunk - 1) / chunk);
+#endif
                 for (int first = 0; first < channels; first += chunk) {
                     const int last = min(first + chunk, channels);
                     for (int p = 0; p < count; p += MR) {
@@ -140,7 +168,7 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const operand, weights)
                         global const operand *w = OPEN(weights) + ((long)output * channels + first * COLS) * row_taps;
                         realv acc[MR][NV];
                         if (first) {
-                            TILE_LOAD(acc, sums + p * COLS, COLS)
+                            TILE_LOAD(acc, own + p * COLS, COLS)
                         } else {
                             TILE_SET(acc, (realv)(0))
                         }
@@ -154,13 +182,26 @@ kernel void conv_few_channels(CONST_TENSOR(x), TENSOR_OF(const operand, weights)
                                 }
                             }
                         }
-                        TILE_STORE(acc, sums + p * COLS, COLS)
+                        TILE_STORE(acc, own + p * COLS, COLS)
+#ifdef PAST_CACHES
+                        for (int n = (last_part.left + tiles_left - 1) / tiles_left; n > 0; n--)
+                            store_block(STORED(&last_part));
+                        tiles_left--;
+#endif
                     }
                 }
+                const int there = min(COLS, outputs - output);
+                const int stores = (count + VL - 1) / VL * ((there + VL - 1) / VL);
                 global stored *ys = OPEN(y) + ((long)image * outputs + output) * pixels + row * grid.size_w + from;
-                store_part(OPEN(y), ys, OPEN(bias), sums, ends, count, pixels, output, outputs, has_bias,
-                           accumulate PASS_EPILOGUE);
+                last_part = (Part){ys, own, count, output, there, stores, 0, 0};
+                if (past) {
+                    own = own == sums ? sums + part_size : sums;
+                } else {
+                    store_rest(STORED(last_part));
+                    last_part.left = 0;
+                }
             }
         }
     }
+    store_rest(STORED(last_part));
 }

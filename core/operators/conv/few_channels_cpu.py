@@ -85,7 +85,10 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     grid = spatial_grid(problem)
     paired = flush_defines(problem.dtype, device)
     channels = ceil_div(problem.in_channels, NUMBERS) if paired else problem.in_channels  # or pairs of them
-    lines = _choose_lines(grid, problem, planner, tile, channels)
+    # planes of other sizes do not begin where a vector may be stored past the caches
+    past = {} if prod(problem.out_size) % lanes else past_caches(planner, problem, lanes, PRODUCTS)
+    kept_parts = 2 if past else 1  # one is stored past the caches while the next one is multiplied
+    lines = _choose_lines(grid, problem, planner, tile, channels, kept_parts)
     size, taps = arithmetic_bytes(problem.dtype), prod(problem.kernel)
     depth = channels * taps
     defines = {**GRID.defines(), **tile.defines(), **paired}
@@ -105,7 +108,6 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         ("y",),
         (nbytes,),
     )
-    past = past_caches(planner, problem, lanes, PRODUCTS)
     items = grid.batch * ceil_div(grid.axes[1].size, lines.rows)
     product = Launch(
         planner.kernel(
@@ -117,7 +119,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
             *(Buffer("x"), weights, Buffer("b" if problem.bias else "x"), Buffer("y")),
             *(*ints(problem.bias), Accumulate("y"), *ints(problem.in_channels, problem.out_channels)),
             *(grid.argument(), *ints(lines.rows, lines.pitch, lines.part, lines.chunk), Tickets()),
-            *map(Local, (lines.nbytes, *_scratch(tile, lines.part, size))),
+            *map(Local, (lines.nbytes, *_scratch(tile, lines.part, size, kept_parts))),
             *epilogue_arguments(epilogue, problem.dtype),
         ),
         ("y",),
@@ -125,10 +127,10 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     return Launches((packing, product), layout.nbytes)
 
 
-def _scratch(tile: RegisterTile, part: int, size: int) -> tuple[int, int, int]:
+def _scratch(tile: RegisterTile, part: int, size: int, kept_parts: int) -> tuple[int, int, int]:
     """Return the bytes of the kernel's places, sums and ends."""
     pixels = max(round_up(part, tile.rows), round_up(part, tile.lanes))
-    return (part + tile.rows) * 4, pixels * tile.columns * size, tile.lanes**2 * size
+    return (part + tile.rows) * 4, kept_parts * pixels * tile.columns * size, tile.lanes**2 * size
 
 
 def _expect_served(problem: ConvProblem) -> None:
@@ -147,7 +149,9 @@ def _expect_served(problem: ConvProblem) -> None:
         raise Declined("serves taps that are neighbours in a row, and no negative padding")
 
 
-def _choose_lines(grid: Grid, problem: ConvProblem, planner: Planner, tile: RegisterTile, channels: int) -> Lines:
+def _choose_lines(
+    grid: Grid, problem: ConvProblem, planner: Planner, tile: RegisterTile, channels: int, kept_parts: int
+) -> Lines:
     """Choose the block of rows whose longest thread is estimated shortest.
 
     Raises
@@ -164,7 +168,7 @@ def _choose_lines(grid: Grid, problem: ConvProblem, planner: Planner, tile: Regi
     of_channel = grid.taps * tile.columns * size
     chunk = min(max(CHUNK_BYTES // of_channel, 1), channels)
     part = PARTS[0 if chunk == channels else 1]
-    most = min(LINE_BYTES, planner.device.local_memory - sum(_scratch(tile, part, size)) - 4 * 128)
+    most = min(LINE_BYTES, planner.device.local_memory - sum(_scratch(tile, part, size, kept_parts)) - 4 * 128)
     best: Lines | None = None
     share = 0.0  # rows of tiles for each pixel
     for rows in sorted({ceil_div(height.size, n) for n in range(1, height.size + 1)}):
