@@ -185,7 +185,7 @@ inline __attribute__((always_inline)) void philox_together(wordv *words, const w
 #define REAL_NAME float
 #define IS_AT_MOST(number, limit) ((number) <= (limit))
 #endif
-// n of elements by their words: `greatest` is the greatest word whose number of 24 bits is less than `keep`. Where there
+// n of elements by their words: `greatest` is the greatest word whose number of 24 bits is less than `keep`. If there
 // is none, `kept` is 0 in the place of b.
 #define FACTORS(words) select((realv)0, (realv)kept, IS_AT_MOST(words, (wordv)greatest))
 #define FIND_GREATEST                                                                        \

@@ -12,6 +12,7 @@ from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result, broadcast_strides
 from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
 from clgraft.core.planning.pairs import flush_defines
 from clgraft.core.problem import ceil_div, round_up
@@ -52,7 +53,7 @@ def _launch(
         items = round_up(blocks * LANES // 4, GROUP)
         return Launch(kernel, (items,), (GROUP,), (*bound, *scalars, Constant(np.uint64(count))), writes)
     lanes = max(2, min(LANES, planner.device.vector_width // (2 if problem.dtype == "float64" else 1)))
-    together = 2 if planner.device.vector_width >= LANES else 1
+    together = 2 if has_32_registers(planner.device) else 1
     macros = {"MODE": mode, "VL": lanes, "TOGETHER": together, **flush_defines(problem.dtype, planner.device)}
     kernel = planner.kernel("dropout/philox.cl", "apply_random", macros, problem.dtype)
     share = round_up(max(FEWEST_BLOCKS, ceil_div(blocks, planner.device.compute_units * ITEMS_PER_UNIT)), together)
