@@ -37,8 +37,6 @@ class DeviceInfo:
         What a launch takes apart from its work, and what each compute unit adds: see `launch_cost`.
     vectorizes_items : bool
         Whether the compiler makes vectors of work-items, which it has to be kept from where kernels have their own.
-    wide_products : bool
-        Whether products of 32 bits are faster when they are taken in 64.
     matrix_units : tuple of str
         Instructions for matrices that the device has: ``mma`` and ``wgmma``, for 16 bits alone those of
         `core/operators/conv/gemm_gpu/halves_tiles.py`, and of CPUs those of `core/planning/pairs.py`. Kernels compute
@@ -83,7 +81,6 @@ class DeviceInfo:
     launch_seconds: float = 0.0
     launch_seconds_of_a_unit: float = 0.0
     vectorizes_items: bool = False
-    wide_products: bool = False
     matrix_units: tuple[str, ...] = ()
     splits_float32: bool = False
     has_shuffles: bool = False

@@ -13,6 +13,7 @@
 // width, and that is the same on every device.
 //
 // VL     lanes (2, 4, 8, 16): a work-item takes `blocks_per_item` blocks of 64 elements
+// TOGETHER  vectors of counters that are computed side by side, without QUADS: blocks_per_item is a multiple of it
 // QUADS  1, with VL 4: for GPUs, a work-item takes 4 counters, whose 16 elements are 4 vectors
 
 #define BLOCK 64
@@ -38,23 +39,18 @@ typedef stored result_type;
 #endif
 #define OUTPUT TENSOR_OF(result_type, y), const int accumulate,
 
-// WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster is the compiler's
-//                matter
-#if WIDE_PRODUCTS
-#define PRODUCT(high, low, a, b, type)               \
-    const ulong product_##high = (ulong)(a) * b##ul; \
-    const uint high = (uint)(product_##high >> 32), low = (uint)product_##high;
-#else
-#define PRODUCT(high, low, a, b, type) HALVES(high, low, a, b, type)
-#endif
-#define HALVES(high, low, a, b, type) const type high = mul_hi(a, (type)b##u), low = a * b##u;
+#define ROUNDS 10
+#define FIRST_FACTOR 0xD2511F53u
+#define SECOND_FACTOR 0xCD9E8D57u
 
-// Ten rounds for as many counters as the type has lanes.
-#define DEFINE_PHILOX(name, type, MULTIPLY)                               \
+// All rounds for as many counters as the type has lanes.
+#define DEFINE_PHILOX(name, type)                                         \
     void name(type *c0, type *c1, type *c2, type *c3, uint k0, uint k1) { \
-        for (int round = 0; round < 10; round++) {                        \
-            MULTIPLY(high0, low0, *c0, 0xD2511F53, type)                  \
-            MULTIPLY(high1, low1, *c2, 0xCD9E8D57, type)                  \
+        for (int round = 0; round < ROUNDS; round++) {                    \
+            const type high0 = mul_hi(*c0, (type)FIRST_FACTOR);           \
+            const type low0 = *c0 * FIRST_FACTOR;                         \
+            const type high1 = mul_hi(*c2, (type)SECOND_FACTOR);          \
+            const type low1 = *c2 * SECOND_FACTOR;                        \
             *c0 = high1 ^ *c1 ^ k0;                                       \
             *c1 = low1;                                                   \
             *c2 = high0 ^ *c3 ^ k1;                                       \
@@ -63,7 +59,7 @@ typedef stored result_type;
             k1 += 0xBB67AE85u;                                            \
         }                                                                 \
     }
-DEFINE_PHILOX(philox, uint, PRODUCT)
+DEFINE_PHILOX(philox, uint)
 
 // The 4 elements of one counter.
 void apply_counter(
@@ -107,9 +103,12 @@ void apply_counter(
 #ifdef VL
 #define WORD CAT(uint, VL)
 typedef WORD wordv;
-#if WIDE_PRODUCTS
+#if QUADS
+DEFINE_PHILOX(philox_vector, wordv)
+#else
 // Words of even lanes and those of odd lanes are the lower halves of words of 64 bits, as processors multiply them, and
-// stay there from the first round to the last; the upper halves are no matter.
+// stay there from the first round to the last; the upper halves are no matter. A round is a chain of operations that
+// wait for one another: both halves of TOGETHER vectors take it side by side, and all rounds stand one after the other.
 #if VL == 2
 #define PAIRS ulong
 #elif VL == 4
@@ -119,26 +118,56 @@ typedef WORD wordv;
 #else
 #define PAIRS ulong8
 #endif
-#define AS_PAIRS CAT(as_, PAIRS)
 #define LOWER 0xfffffffful
-#define MULTIPLY_LOWER(high, low, a, b, type) \
-    const type low = ((a) & LOWER) * b##ul;   \
-    const type high = low >> 32;
-DEFINE_PHILOX(philox_pairs, PAIRS, MULTIPLY_LOWER)
+#define EACH_HALF _Pragma("unroll") for (int i = 0; i < 2 * TOGETHER; i++)
+#define FIRST_PRODUCT(word) (((word) & LOWER) * FIRST_FACTOR)
+#define SECOND_PRODUCT(word) (((word) & LOWER) * SECOND_FACTOR)
 
-void philox_vector(wordv *c0, wordv *c1, wordv *c2, wordv *c3, const uint k0, const uint k1) {
-    PAIRS even0 = AS_PAIRS(*c0), even1 = AS_PAIRS(*c1), even2 = AS_PAIRS(*c2), even3 = AS_PAIRS(*c3);
-    PAIRS odd0 = even0 >> 32, odd1 = even1 >> 32, odd2 = even2 >> 32, odd3 = even3 >> 32;
-    philox_pairs(&even0, &even1, &even2, &even3, k0, k1);
-    philox_pairs(&odd0, &odd1, &odd2, &odd3, k0, k1);
-#define JOINED_WORDS(number) CAT(as_uint, VL)((even##number & LOWER) | odd##number << 32)
-    *c0 = JOINED_WORDS(0);
-    *c1 = JOINED_WORDS(1);
-    *c2 = JOINED_WORDS(2);
-    *c3 = JOINED_WORDS(3);
+// The keys of all rounds, two for each.
+void schedule(ulong *keys, uint k0, uint k1) {
+    for (int round = 0; round < ROUNDS; round++) {
+        keys[2 * round] = k0;
+        keys[2 * round + 1] = k1;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
 }
-#else
-DEFINE_PHILOX(philox_vector, WORD, HALVES)
+
+// The words of TOGETHER vectors of counters from `counter` on, all that have place 0 first. Counters differ in their
+// lowest word alone, so that half of the first two rounds is computed once.
+inline __attribute__((always_inline)) void philox_together(wordv *words, const wordv lanes, const ulong counter,
+                                                           const uint word2, const uint word3, const ulong *keys) {
+    const ulong second = SECOND_PRODUCT((ulong)word2);
+    const ulong first = FIRST_PRODUCT((second >> 32) ^ (counter >> 32) ^ keys[0]);
+    PAIRS c0[2 * TOGETHER], c1[2 * TOGETHER], c2[2 * TOGETHER], c3[2 * TOGETHER];
+    EACH_HALF {
+        const PAIRS both = CAT(as_, PAIRS)((uint)counter + i / 2 * VL + lanes);
+        const PAIRS mine = FIRST_PRODUCT(i % 2 ? both >> 32 : both);
+        c1[i] = SECOND_PRODUCT((mine >> 32) ^ (PAIRS)(word3 ^ keys[1]));
+        c0[i] = (c1[i] >> 32) ^ (PAIRS)(second ^ keys[2]);
+        c2[i] = mine ^ (PAIRS)((first >> 32) ^ keys[3]);
+        c3[i] = (PAIRS)first;
+    }
+#pragma unroll 1  // the compiler would put one vector after the other again
+    for (int round = 2; round < ROUNDS; round++) {
+        EACH_HALF {
+            const PAIRS mine = FIRST_PRODUCT(c0[i]), other = SECOND_PRODUCT(c2[i]);
+            c0[i] = (other >> 32) ^ c1[i] ^ (PAIRS)(keys[2 * round]);
+            c2[i] = (mine >> 32) ^ c3[i] ^ (PAIRS)(keys[2 * round + 1]);
+            c1[i] = other;
+            c3[i] = mine;
+        }
+    }
+#define JOIN_HALVES(place, c) \
+    words[(place) * TOGETHER + n] = CAT(as_uint, VL)(((c)[2 * n] & LOWER) | (c)[2 * n + 1] << 32);
+#pragma unroll
+    for (int n = 0; n < TOGETHER; n++) {
+        JOIN_HALVES(0, c0)
+        JOIN_HALVES(1, c1)
+        JOIN_HALVES(2, c2)
+        JOIN_HALVES(3, c3)
+    }
+}
 #endif
 
 #if MODE == 3
@@ -151,14 +180,18 @@ DEFINE_PHILOX(philox_vector, WORD, HALVES)
 #define TO_REAL CAT(convert_, CAT(REAL_NAME, VL))
 #if STORAGE == 64
 #define REAL_NAME double
-#define IS_BELOW(number, limit) CAT(convert_long, VL)((number) < (limit))
+#define IS_AT_MOST(number, limit) CAT(convert_long, VL)((number) <= (limit))
 #else
 #define REAL_NAME float
-#define IS_BELOW(number, limit) ((number) < (limit))
+#define IS_AT_MOST(number, limit) ((number) <= (limit))
 #endif
-// n of elements by their words; `limit`: how many of the numbers of 24 bits are less than `keep`.
-#define FACTORS(words) select((realv)0, (realv)b, IS_BELOW((words) >> 8, (wordv)limit))
-#define LIMIT (uint) clamp(ceil(a *REAL(16777216.0)), REAL(0.0), REAL(16777216.0))
+// n of elements by their words: `greatest` is the greatest word whose number of 24 bits is less than `keep`. If there
+// is none, `kept` is 0 in the place of b.
+#define FACTORS(words) select((realv)0, (realv)kept, IS_AT_MOST(words, (wordv)greatest))
+#define FIND_GREATEST                                                                        \
+    const uint below = (uint)clamp(ceil(a * REAL(16777216.0)), REAL(0.0), REAL(16777216.0)); \
+    const uint greatest = (below << 8) - 1;                                                  \
+    const real kept = below ? b : 0;
 
 #if QUADS
 // Vectors at addresses that are multiples of theirs, which is checked first.
@@ -176,7 +209,7 @@ kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, 
     const ulong block = get_global_id(0) / (LANES / 4), begin = block * BLOCK;
     const int part = get_global_id(0) % (LANES / 4) * 4;
     const ulong counter = block * LANES + part;
-    const uint limit = LIMIT;
+    FIND_GREATEST
     bool together = begin + BLOCK <= count && !accumulate && ALIGNED(ys);
 #if MODE != 3
     global const stored *xs = OPEN(x);
@@ -230,35 +263,40 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
 #if MODE == 2
     global const stored *dys = OPEN(dy);
 #endif
+    ulong keys[2 * ROUNDS];
+    schedule(keys, key[0], key[1]);
+    const uint word2 = key[2], word3 = key[3];
     uint numbers[VL];
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const wordv lanes = CAT(vload, VL)(0, numbers);
-    const uint limit = LIMIT;
+    FIND_GREATEST
     const ulong blocks = (count + BLOCK - 1) / BLOCK, first = get_global_id(0) * blocks_per_item;
-    for (ulong block = first; block < min(first + blocks_per_item, blocks); block++) {
-        const ulong begin = block * BLOCK;
-        if (begin + BLOCK > count) {
-            for (int i = 0; i < LANES; i++) apply_counter(TENSORS, accumulate, a, b, key, block * LANES + i, count);
-            return;
-        }
-        for (int part = 0; part < LANES; part += VL) {
-            const ulong counter = block * LANES + part;  // its low word does not overflow within a block
-            wordv words[WORDS] = {
-                (uint)counter + lanes, (wordv)(uint)(counter >> 32), (wordv)(uint)key[2], (wordv)(uint)key[3]};
-            philox_vector(&words[0], &words[1], &words[2], &words[3], key[0], key[1]);
+    const ulong last = min(first + blocks_per_item, blocks);
+    for (ulong counter = first * LANES; counter < last * LANES; counter += TOGETHER * VL) {
+        wordv words[WORDS * TOGETHER];  // a counter's low word does not overflow within these
+        philox_together(words, lanes, counter, word2, word3, keys);
+#pragma unroll
+        for (int n = 0; n < TOGETHER; n++) {
+            const ulong block = (counter + n * VL) / LANES, begin = block * BLOCK + (counter + n * VL) % LANES;
+            if (block >= last) break;
+            if (block * BLOCK + BLOCK > count) {
+                for (int i = 0; i < LANES; i++) apply_counter(TENSORS, accumulate, a, b, key, block * LANES + i, count);
+                return;
+            }
 #pragma unroll
             for (int j = 0; j < WORDS; j++) {
-                const ulong at = begin + j * LANES + part;
-                const realv u = TO_REAL(words[j] >> 8) * REAL(5.9604644775390625e-8);
+                const ulong at = begin + j * LANES;
+                const wordv word = words[j * TOGETHER + n];
+                const realv u = TO_REAL(word >> 8) * REAL(5.9604644775390625e-8);
 #if MODE == 0
-                realv y = VLOAD(xs, at) * FACTORS(words[j]);
+                realv y = VLOAD(xs, at) * FACTORS(word);
 #elif MODE == 1
                 const realv x = VLOAD(xs, at);
                 realv y = select((a + (b - a) * u) * x, x, x > (realv)0);
 #elif MODE == 2
                 realv y = VLOAD(dys, at) * select(a + (b - a) * u, (realv)1, VLOAD(xs, at) > (realv)0);
 #else
-                realv y = FACTORS(words[j]);
+                realv y = FACTORS(word);
 #endif
                 if (accumulate) y += VLOAD_RESULT(ys, at);
                 VSTORE_RESULT(ys, at, y);

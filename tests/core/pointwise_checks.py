@@ -25,6 +25,8 @@ def _planner(machine: str) -> Context:
         "a CPU": {"is_cpu": True, "is_gpu": False},
         "a GPU": {"is_cpu": False, "is_gpu": True, "compute_units": 1},
         "narrow vectors, many cores": {"vector_width": 4, "compute_units": 48},
+        "vectors of 8": {"vector_width": 8},
+        "vectors of 16": {"vector_width": 16},
     }
     context.device = replace(context.device, **changes.get(machine, {}))
     return context

@@ -16,8 +16,9 @@ from tests.problem_sets import problem_lines
 KEY = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
 SIGMAS = 5  # one in two million sound runs would fail; runs are the same every time
 PROBLEMS = problem_lines("dropout")
-DTYPES = ("float32", "float16", "float64")
-ROUNDING = {"float32": 2e-7, "float16": 1e-3, "float64": 1e-15}
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+ROUNDING = {"float32": 2e-7, "float16": 1e-3, "bfloat16": 4e-3, "float64": 1e-15}
+WIDTHS = ("vectors of 8", "vectors of 16")  # of which one or two are computed side by side
 
 
 def words(key=KEY) -> np.ndarray:
@@ -50,13 +51,13 @@ def test_the_generator_gives_its_authors_known_answers():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "machine"), [*((d, m) for d in DTYPES for m in MACHINES[:2]), ("float32", MACHINES[2])]
+    ("dtype", "machine"), [*((d, m) for d in DTYPES for m in (*MACHINES[:2], *WIDTHS)), ("float32", MACHINES[2])]
 )
 def test_numbers_are_the_generators(dtype, machine):
-    for count in (1, 15, 63, 64, 65, 4099):
+    for count in (1, 15, 63, 64, 65, 127, 128, 129, 192, 4099, 8192 + 64):
         problem = core.DropoutProblem("forward", "rrelu", (count,), dtype=dtype)
         with planning_for(machine) as context:
-            got = run(context, problem, x=np.full(count, -1, dtype), low=0.0, high=1.0)
+            got = run(context, problem, x=np.full(count, -1, problem.arguments()[0].dtype), low=0.0, high=1.0)
         np.testing.assert_allclose(-got.astype("f8"), uniform(count, KEY), rtol=ROUNDING[dtype], atol=6e-8)
 
 
@@ -80,7 +81,7 @@ def test_random_slopes_match_float64(context, rng, dtype):
     x, dy = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
     x.flat[:3] = 0, -0.0, np.nan
     slope = (0.125 + (0.334 - 0.125) * uniform(x.size, KEY)).reshape(shape)
-    factor = np.where(x > 0, 1, slope)
+    factor = np.where(x.astype("f8") > 0, 1, slope)
     forward = core.DropoutProblem("forward", "rrelu", shape, dtype=dtype)
     tolerance = {"rtol": 2 * ROUNDING[dtype], "atol": 1e-7 if dtype == "float32" else 0}
     np.testing.assert_allclose(run(context, forward, x=x, low=0.125, high=0.334), factor * x, **tolerance)
@@ -112,6 +113,15 @@ def test_in_place(context, rng):
 def test_rates_of_nothing_and_of_all(context):
     assert masks(context, (1000,), 1.0).all()
     assert not masks(context, (1000,), 0.0).any()
+
+
+def test_bfloat16_keeps_all_normal_numbers(context):
+    """Also those that a rounding by whole numbers or by the processor's instruction would lose: NaN, the ends."""
+    bits = np.array([0x7FC0, 0x7FFF, 0xFFFF, 0x7F80, 0xFF80, 0x7F7F, 0x0080, 0x8080, 0x8000, 0x3F81] * 32, np.uint16)
+    problem = core.DropoutProblem("forward", "dropout", bits.shape, dtype="bfloat16")
+    x = bits.view(problem.arguments()[0].dtype)
+    got = run(context, problem, x=x, keep=1.0, scale=1.0)
+    np.testing.assert_array_equal(got.astype("f4"), x.astype("f4"))
 
 
 def test_special_values_are_multiplied(context):

@@ -162,6 +162,38 @@ def test_windows_side_by_side(past: bool, monkeypatch: pytest.MonkeyPatch) -> No
     assert served == (16 if past else 31)
 
 
+# windows at every element: vectors that overlap, rows of one vector, padding on one side
+SLIDING = [
+    "n2 c3 ih28 iw28 kh3 kw3 ph1 pw1",
+    "n1 c2 ih5 iw18 kh3 kw5 ph1 pw2 qh2 qw0",
+    "n1 c1 ih30 iw67 kh2 kw4 qh1 qw3",
+    "n3 c2 iw19 kw3 pw1",
+]
+
+
+@pytest.mark.skipif(core.context().device.vector_width < 16, reason="kernels for vectors of 16 lanes")
+@pytest.mark.parametrize("kind", ["max f16", "average", "average bf16", "average f16 count_inside", "sum f16"])
+def test_sliding_windows(kind: str) -> None:
+    """Within their arrays, and added to what is there."""
+    context, served = core.context(), 0
+    for line in SLIDING:
+        for direction in DIRECTIONS if not kind.startswith("max") else ("forward",):
+            problem = parse(f"pool {kind} {line}", direction)
+            plan = context.plan(problem, "sliding")
+            inputs = problem.sample(np.random.default_rng(5))
+            ((name, exact),) = problem.reference(inputs).items()
+            for at_end in (False, True):
+                given = {key: guarded(array, at_end)[0] for key, array in inputs.items()}
+                output, _ = guarded(empty(problem, name), at_end)
+                plan.run(**given, **{name: output})
+                check(problem, output, exact)
+            added = np.full_like(output, 1)
+            plan.run(**inputs, **{name: core.accumulate(added)})
+            check(problem.with_direction("backward"), added, exact + 1)
+            served += 1
+    assert served == len(SLIDING) * (1 if kind.startswith("max") else 2)
+
+
 def empty(problem: PoolProblem, name: str) -> np.ndarray:
     """Return an array for a result, full of what no result is."""
     (argument,) = (argument for argument in problem.arguments() if argument.name == name)
@@ -226,7 +258,8 @@ def test_gradients_are_differences(operator: str) -> None:
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
         chosen = {context.choose(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
-        assert chosen == {"whole", "side_by_side", "planes", "elements", "empty"}
+        wide = {"sliding"} if context.device.vector_width >= 16 else set()
+        assert chosen == {"whole", "side_by_side", "planes", "elements", "empty"} | wide
 
 
 def test_what_a_gpu_is_given() -> None:

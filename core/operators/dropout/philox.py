@@ -12,7 +12,9 @@ from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result, broadcast_strides
 from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.planning.pairs import flush_defines
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "philox"
@@ -46,14 +48,15 @@ def _launch(
     scalars = tuple(Scalar(name, real) for name in problem.scalars())
     blocks = ceil_div(count, BLOCK)
     if not planner.device.is_cpu:
-        macros = {"MODE": mode, "VL": 4, "QUADS": 1, "SCALAR_ITEMS": 0, "WIDE_PRODUCTS": 0}
+        macros = {"MODE": mode, "VL": 4, "QUADS": 1, "SCALAR_ITEMS": 0}
         kernel = planner.kernel("dropout/philox.cl", "apply_random", macros, problem.dtype)
         items = round_up(blocks * LANES // 4, GROUP)
         return Launch(kernel, (items,), (GROUP,), (*bound, *scalars, Constant(np.uint64(count))), writes)
     lanes = max(2, min(LANES, planner.device.vector_width // (2 if problem.dtype == "float64" else 1)))
-    macros = {"MODE": mode, "VL": lanes, "WIDE_PRODUCTS": int(planner.device.wide_products)}
+    together = 2 if has_32_registers(planner.device) else 1
+    macros = {"MODE": mode, "VL": lanes, "TOGETHER": together, **flush_defines(problem.dtype, planner.device)}
     kernel = planner.kernel("dropout/philox.cl", "apply_random", macros, problem.dtype)
-    share = max(FEWEST_BLOCKS, ceil_div(blocks, planner.device.compute_units * ITEMS_PER_UNIT))
+    share = round_up(max(FEWEST_BLOCKS, ceil_div(blocks, planner.device.compute_units * ITEMS_PER_UNIT)), together)
     sizes = (Constant(np.uint64(count)), Constant(np.uint64(share)))
     return Launch(kernel, (ceil_div(blocks, share),), (1,), (*bound, *scalars, *sizes), writes)
 

@@ -10,13 +10,14 @@ from clgraft.core.operators.pooling import (
     pixels_gpu,
     planes,
     side_by_side,
+    sliding,
     whole,
     windows_gpu,
 )
 from clgraft.core.operators.pooling.problem import PoolProblem
 from clgraft.core.planning.implementation import register, register_channels_last
 
-register(PoolProblem, (whole, side_by_side, planes, windows_gpu, elements))
+register(PoolProblem, (whole, side_by_side, sliding, planes, windows_gpu, elements))
 register(PoolProblem, (mask,), direction="mask")
 for _direction in ("forward_argmax", "backward_argmax"):
     register(PoolProblem, (whole, side_by_side, planes, windows_gpu, elements), direction=_direction)

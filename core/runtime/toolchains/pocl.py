@@ -66,7 +66,7 @@ class PoCL(Toolchain):
         """Return what planners may rely on."""
         known = super().capabilities()
         pairs = self.is_cpu and has_pairs(known["vector_width"])
-        return {**known, "wide_products": True, "matrix_units": (ASSEMBLY,) if pairs else ()}
+        return {**known, "matrix_units": (ASSEMBLY,) if pairs else ()}
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
         """Return what is to be found out: whether the assembly of products of pairs of bfloat16 works."""
