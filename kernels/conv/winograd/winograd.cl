@@ -93,11 +93,8 @@ void multiply_tile(global real *M, global const real *V, global const real *U, c
     MULTIPLY_TILES(MR, M, V, U, channels, add)
 }
 
-void multiply_last_tile(global real *M, global const real *V, global const real *U, const int channels,
-                        const bool add) {
-    MULTIPLY_TILES(LAST_MR, M, V, U, channels, add)
-}
-
+void multiply_last_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add){
+    MULTIPLY_TILES(LAST_MR, M, V, U, channels, add)}
 #define AHEAD 4  // channels whose weights are asked for early
 
 // U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, TAPS, TAPS) and its
