@@ -59,9 +59,7 @@ class Stream:
         return {**self.tile.defines(), "STAGES": self.stages, "HELD_STEPS": self.held}
 
 
-def streams(
-    product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool = True
-) -> Iterator[Stream]:
+def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool) -> Iterator[Stream]:
     """Return the forms of a product with each tile, by as many work-groups of a unit as have room there."""
     held = product.steps
     if not 0 < held <= MOST_STEPS:

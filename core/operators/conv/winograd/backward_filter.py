@@ -37,7 +37,6 @@ def plan_filter(
     geometry: Geometry,
     parts: int | None = None,
     whole: bool | None = None,
-    options: tuple[str, ...] = MAD_ENABLE,
 ) -> Launches:
     """Plan the gradient of the weights.
 
@@ -84,7 +83,7 @@ def plan_filter(
 
     def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
         file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/backward_filter.cl"
-        kernel = planner.kernel(file, name, defines, problem.dtype, options)
+        kernel = planner.kernel(file, name, defines, problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, ("dw",))
 
     launches = []
