@@ -8,7 +8,8 @@
 // x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
 // tickets   share items, one for each block of pixels (innermost), block of rows m and group
 //
-// PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
+// PAST_CACHES    y is too large to be found in a cache again: whole tiles are stored past them
+// WEIGHTS_APART  weights of neighbouring steps are a row of the matrix apart
 //
 // Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel
 // is multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited
@@ -22,6 +23,13 @@
 #define MOST_TILES 8  // of a block
 // Channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch.
 #define AHEAD 4
+// Asks for the weights of a later step. Where rows are a power of two apart, all steps share few sets of the caches,
+// which are to hold what is asked for.
+#if WEIGHTS_APART
+#define ASK_WEIGHTS __builtin_prefetch(a[0] + at + 8 * strides.step, 0, 3);
+#else
+#define ASK_WEIGHTS
+#endif
 
 // Fills rows [from, to) of a tile, channels or pairs of them, where it may not be read whole, `count` pixels of them.
 void fill_tile(local cell *tile, global const stored *xs, const long pixels, const long image_size, const long first,
@@ -46,6 +54,7 @@ void fill_tile(local cell *tile, global const stored *xs, const long pixels, con
 // vector_[v_], vector v_ of step k.
 #define MULTIPLY(count, fetch)                     \
     for (; k < stop; k++) {                        \
+        ASK_WEIGHTS                                \
         TILE_STEP_OF(count, acc, a[i_][at], fetch) \
         at += strides.step;                        \
         b += COLS;                                 \

@@ -312,8 +312,9 @@ class GemmBuilder:
         past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PRODUCTS)
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
+            apart = {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
             return Launch(
-                self._kernel("conv_plain", **past),
+                self._kernel("conv_plain", **past, **apart),
                 (workers, 1, 1),
                 (1, 1, 1),
                 (
