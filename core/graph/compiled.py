@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.identity import copy_inputs, names_of_copies
 from clgraft.core.graph.passes import (
+    MOST_ON_CPUS,
     Image,
     Preferences,
     join_casts,
@@ -338,8 +340,15 @@ class CompiledGraph:
         passes = switched_on(self.passes)
         if {"parts", "views"} <= set(passes):
             graph = split_batch(graph, self._context.device, constants, self._fits, counts)
-        for name, join in {"casts": join_casts, "updates": join_updates, "totals": join_totals}.items():
-            if name in passes and not self._context.device.is_cpu:
+        joins: dict[str, Callable[[Graph], Graph]] = {
+            "casts": join_casts,
+            "updates": join_updates,
+            "totals": join_totals,
+        }
+        if self._context.device.is_cpu:
+            joins = {"updates": partial(join_updates, most=MOST_ON_CPUS)}
+        for name, join in joins.items():
+            if name in passes:
                 many, graph = len(graph.nodes), join(graph)
                 if len(graph.nodes) != many:
                     counts[name] = many - len(graph.nodes)

@@ -7,7 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.graph import parse_graph
-from clgraft.core.graph.passes import join_totals, join_updates
+from clgraft.core.graph.passes import MOST_ON_CPUS, join_totals, join_updates
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -75,6 +75,14 @@ def test_moving_averages_are_updates(context, rng):
 def test_large_arrays_stay_alone():
     big = parse_graph(UPDATES.replace("37", str(2**20 + 1)))
     assert next(n.problem.sizes for n in join_updates(big).nodes if n.problem.kind == "updates") == (15, 4)
+
+
+def test_processors_join_small_arrays(context):
+    """There a launch costs less, and a large array is updated while its gradient is in a cache."""
+    graph = parse_graph(UPDATES.replace("37", str(MOST_ON_CPUS)).replace("[5,3]", f"[1,{MOST_ON_CPUS + 1}]"))
+    found = [node for node in join_updates(graph, MOST_ON_CPUS).nodes if node.problem.kind == "updates"]
+    assert [node.problem.sizes for node in found] == [(MOST_ON_CPUS, 4, 1), (1, 1)]
+    assert dict(context.compile(graph).report.passes)["updates"] == 3
 
 
 def test_texts_are_read():

@@ -28,7 +28,7 @@ from clgraft.core.graph.passes.scales import scaled_norms
 from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.passes.totals import join_totals
 from clgraft.core.graph.passes.turning import Image
-from clgraft.core.graph.passes.updates import join_updates
+from clgraft.core.graph.passes.updates import MOST_ON_CPUS, join_updates
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -62,6 +62,7 @@ IN_ONE_TYPE, MIXED = ("dead", "duplicates", "fold"), "types"
 
 __all__ = [
     "FITTING",
+    "MOST_ON_CPUS",
     "NAMES",
     "PASSES",
     "PLANNED",

@@ -18,6 +18,7 @@ from clgraft.core.operators.update import UpdateProblem, UpdatesProblem
 from clgraft.core.operators.update.together import MOST_ARRAYS
 
 MOST_ELEMENTS = 2**20  # of an array: with more, a launch is short compared with what it moves
+MOST_ON_CPUS = 2**14  # there a launch is shorter, and what was just computed is in a cache
 WORD = re.compile(r"\w+")
 
 
@@ -43,16 +44,24 @@ class _Update:
         return (*text, len(self.reads), single)
 
 
-def join_updates(graph: Some) -> Some:
+def join_updates(graph: Some, most: int = MOST_ELEMENTS) -> Some:
     """Return the graph with updates joined; what is computed stays the same but for contracted roundings.
 
+    Parameters
+    ----------
+    graph : Graph
+    most : int
+        Elements of an array that is joined to others.
+
+    Notes
+    -----
     Each one is computed where the last one of its problem was: nothing between reads or changes its states, or
     changes what it reads.
     """
     nodes: dict[int, Node] = dict(enumerate(graph.nodes))
     kinds: dict[tuple[object, ...], list[_Update]] = {}
     for number in range(len(graph.nodes)):
-        found = _update(graph, number)
+        found = _update(graph, number, most)
         if found is not None:
             kinds.setdefault(found.kind, []).append(found)
     for alike in kinds.values():
@@ -69,8 +78,8 @@ def join_updates(graph: Some) -> Some:
     return graph.with_nodes(node for _, node in sorted(nodes.items()))
 
 
-def _update(graph: Structure, number: int) -> _Update | None:
-    """Return the update that a node is, if its arrays are not large and lie alike."""
+def _update(graph: Structure, number: int, most: int) -> _Update | None:
+    """Return the update that a node is, if its arrays have at most so many elements and lie alike."""
     node = graph.nodes[number]
     problem, scalars = node.problem, node.scalars
     if isinstance(problem, BatchNormProblem) and problem.direction == "update_statistics":
@@ -80,7 +89,7 @@ def _update(graph: Structure, number: int) -> _Update | None:
     else:
         return None
     size = math.prod(step.common_shape)
-    if not 0 < size <= MOST_ELEMENTS or step.float32_arguments:
+    if not 0 < size <= most or step.float32_arguments:
         return None
     sizes = [math.prod(shape) for shape in step.inputs]
     if any(one not in (1, size) for one in sizes):
