@@ -82,7 +82,7 @@ def test_processors_join_small_arrays(context):
     graph = parse_graph(UPDATES.replace("37", str(MOST_ON_CPUS)).replace("[5,3]", f"[1,{MOST_ON_CPUS + 1}]"))
     found = [node for node in join_updates(graph, MOST_ON_CPUS).nodes if node.problem.kind == "updates"]
     assert [node.problem.sizes for node in found] == [(MOST_ON_CPUS, 4, 1), (1, 1)]
-    assert dict(context.compile(graph).report.passes)["updates"] == 3
+    assert dict(context.compile(graph).report().passes)["updates"] == 3
 
 
 def test_texts_are_read():
