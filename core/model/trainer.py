@@ -145,7 +145,7 @@ class Trainer:
         self._adding = False  # whether there are sums of gradients
         self._histories: dict[tuple[str, str], Any] = {}
         self._programs: OrderedDict[Any, Step] = OrderedDict()
-        self._now: tuple[Any, int] = (None, 0)  # what steps depend on besides shapes, and its number
+        self._now: tuple[Any, Any, int] = (None, None, 0)  # what steps depend on besides shapes, and its number
         self._numbers: dict[Any, int] = {}
         self._last: Step  # what ran last
         self.outputs: dict[str, np.ndarray] = {}
@@ -414,10 +414,12 @@ class Trainer:
 
     def _kept(self, key: Any, make: Callable[[], Step]) -> Step:
         """Return a step for the optimizer and the factors of now."""
-        now = (self.optimizer.names, self.optimizer.kind, tuple(self.factors.items()))
-        if now != self._now[0]:  # compared with the last one first: a hash of all factors takes long
-            self._now = now, self._numbers.setdefault(now, len(self._numbers))
-        whole = key, self._now[1]
+        optimizer, factors, _ = self._now
+        now = (self.optimizer.names, self.optimizer.kind)
+        if now != optimizer or self.factors != factors:  # compared first: a hash of all factors takes long
+            number = self._numbers.setdefault((now, tuple(self.factors.items())), len(self._numbers))
+            self._now = now, dict(self.factors), number
+        whole = key, self._now[-1]
         found = self._programs.get(whole)
         if found is None:
             found = self._programs[whole] = make()

@@ -44,11 +44,12 @@ def _launch(problem: UpdatesProblem, planner: Planner, arrays: list[int], real: 
         bound += [Constant(np.uint64(problem.sizes[a])), Constant(np.uint64(groups))]
         groups += ceil_div(problem.sizes[a], TILE)
     outputs = tuple(range(problem.step.assignments.outputs))
+    kinds = ["real" if f"x{i}" in problem.step.float32_arguments else "stored" for i in range(len(problem.step.inputs))]
     defines = {
         "BODY": problem.step.assignments.c_text(outputs),
-        "VECTORS(F, array_)": " ".join(f"F({i}, array_)" for i in vectors),
-        "SINGLES(F)": " ".join(f"F({i})" for i in single),
-        "STATES(F)": " ".join(f"F({n}, {i})" for n, i in enumerate(problem.states)),
+        "VECTORS(F, array_)": " ".join(f"F({i}, {kinds[i]}, array_)" for i in vectors),
+        "SINGLES(F)": " ".join(f"F({i}, {kinds[i]})" for i in single),
+        "STATES(F)": " ".join(f"F({n}, {i}, {kinds[i]})" for n, i in enumerate(problem.states)),
         "SHARED(F)": " ".join(f"F({name})" for name in shared),
         "OWN(F, array_)": " ".join(f"F({name}, array_)" for name in problem.own),
         "MORE_ARRAYS(F)": " ".join(f"F({i})" for i in range(1, len(arrays))),
