@@ -140,3 +140,27 @@ def test_sums_that_are_not_alike_stay(old, new):
     text = SUMS.replace(old, new) if old in SUMS else SUMS.replace("x0[1] y0[1]=sum[0]", "x0[1] y0[1]=max[0]")
     joined = join_totals(parse_graph(text))
     assert [node.problem.sizes for node in joined.nodes if node.problem.kind == "totals"] == [(4, 20000)]
+
+
+def test_updates_of_two_types_run_together(context, rng):
+    """Gradients of 16 bits and parameters in float32; updates by gradients in float32 are apart from them."""
+    line = "update f16 x0[{0}] x1[{0}] f32{{x1}} scalars{{lr}} : y0 = x1 - lr * x0"
+    graph = parse_graph(f"""
+input a:f16[37] b:f16[5000] c[7] d[3]
+state wa[37] wb[5000] wc[7] wd[3]
+scalar lr
+wa = a wa {{lr=lr}} | {line.format(37)}
+wb = b wb {{lr=lr}} | {line.format(5000)}
+wc = c wc {{lr=lr}} | update x0[7] x1[7] scalars{{lr}} : y0 = x1 - lr * x0
+wd = d wd {{lr=lr}} | update x0[3] x1[3] scalars{{lr}} : y0 = x1 - lr * x0
+""")
+    joined = join_updates(graph)
+    assert [node.problem.sizes for node in joined.nodes] == [(5000, 37), (7, 3)]
+    assert [argument.dtype for argument in joined.nodes[0].problem.arguments()] == ["float16", "float32"] * 2
+    arrays = sample(graph, rng)
+    for one in (graph, joined):
+        given = {name: array.copy() for name, array in arrays.items()}
+        context.compile(one, "-all").run(given, {"lr": 0.25})
+        for name in "abcd":
+            exact = arrays[f"w{name}"] - 0.25 * arrays[name].astype(np.float32)
+            np.testing.assert_allclose(given[f"w{name}"], exact, rtol=1e-6, atol=1e-6)
