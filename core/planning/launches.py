@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+TENSOR = 16  # bytes that a `Buffer` or a `Workspace` takes of a kernel's arguments: pointer and offset
+
 
 @dataclass(frozen=True)
 class Buffer:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from clgraft import core
 from clgraft.core.graph import parse_graph
-from clgraft.core.graph.passes import join_totals, join_updates
+from clgraft.core.graph.passes import join_casts, join_totals, join_updates
 from clgraft.core.graph.reference import evaluate
+from clgraft.core.session.context import Context
 from tests.core.graphs import sample, small_net
 
 SGD = "scalars{lr,lr_mult} : y0 = x1 - lr * lr_mult * x0"
@@ -98,11 +101,11 @@ output all
 
 
 def test_sums_of_sums_are_one_problem(context, rng):
-    """Each sum of sums becomes a problem; counts are exact in any order."""
+    """Sums of sums become one problem, and sums of these, too; counts are exact in any order."""
     graph = parse_graph(SUMS)
     joined = join_totals(graph)
     totals = [node.problem for node in joined.nodes if node.problem.kind == "totals"]
-    assert [problem.sizes for problem in totals] == [(37, 9001, 1), (4, 20000)] and len(joined.nodes) == 3
+    assert [problem.sizes for problem in totals] == [(37, 9001, 1, 4, 20000)] and len(joined.nodes) == 1
     arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items() if name in "abcde"}
     expected = sum(int((array > 0.25).sum()) for array in arrays.values())
     for one in (graph, joined):
@@ -120,7 +123,7 @@ def test_sums_over_arrays_of_two_types(context, rng):
         text = text.replace(f"pointwise x0[{size}] y0[1]=sum[0]", f"pointwise f16 x0[{size}] y0[1]=sum[0] f32{{y0}}")
     graph = parse_graph(text)
     joined = join_totals(graph)
-    assert [node.problem.wide for node in joined.nodes if node.problem.kind == "totals"] == [(0, 2), (0,)]
+    assert [node.problem.wide for node in joined.nodes if node.problem.kind == "totals"] == [(0, 2, 3)]
     types = {"b": np.float16, "e": np.float16}
     arrays = {name: sample(graph, rng)[name].astype(types.get(name, np.float32)) for name in "abcde"}
     expected = sum(int((array > 0.25).sum()) for array in arrays.values())
@@ -164,3 +167,35 @@ wd = d wd {{lr=lr}} | update x0[3] x1[3] scalars{{lr}} : y0 = x1 - lr * x0
         for name in "abcd":
             exact = arrays[f"w{name}"] - 0.25 * arrays[name].astype(np.float32)
             np.testing.assert_allclose(given[f"w{name}"], exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("room", "launches"), [(1000, (4, 3, 3)), (4072, (1, 2, 1))])
+def test_many_arrays_share_launches(room, launches, rng):
+    """As many as a launch has room for in its arguments, whatever a problem has."""
+    count = 45
+    sizes = [1 + 97 * i % 50 for i in range(count)]
+    lines = [f"input {' '.join(f'a{i}[{n}]' for i, n in enumerate(sizes))}"]
+    lines += [f"state {' '.join(f's{i}[{n}]' for i, n in enumerate(sizes))}"]
+    lines += [f"c{i} = a{i} | cast n{n} from_f32 to_f16" for i, n in enumerate(sizes)]
+    lines += [f"t{i} = a{i} | pointwise x0[{n}] y0[1]=sum[0] : y0 = x0 > 0 ? 1 : 0" for i, n in enumerate(sizes)]
+    for level, first in enumerate(range(0, count, 15)):
+        words = " ".join(f"t{i}" for i in range(first, first + 15))
+        shapes, total = " ".join(f"x{i}[1]" for i in range(15)), " + ".join(f"x{i}" for i in range(15))
+        lines.append(f"u{level} = {words} | pointwise {shapes} : y0 = {total}")
+    lines.append("all = u0 u1 u2 | pointwise x0[1] x1[1] x2[1] : y0 = x0 + x1 + x2")
+    lines += [f"s{i} = a{i} s{i} | update x0[{n}] x1[{n}] : y0 = x1 - x0" for i, n in enumerate(sizes)]
+    lines.append(f"output all {' '.join(f'c{i}' for i in range(count))}")
+    graph = parse_graph("\n".join(lines))
+    joined = join_totals(join_updates(join_casts(graph)))
+    assert sorted(node.problem.kind for node in joined.nodes) == ["casts", "totals", "updates"]
+    context = Context.on(None)
+    context.device = replace(context.device, argument_bytes=room)
+    found = {node.problem.kind: len(context.choose(node.problem).launches.launches) for node in joined.nodes}
+    assert (found["casts"], found["totals"], found["updates"]) == launches
+    arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
+    given = {name: array.copy() for name, array in arrays.items()}
+    results = context.compile(joined, "-all").run(given)
+    assert results["all"].tolist() == [sum(int((arrays[f"a{i}"] > 0).sum()) for i in range(count))]
+    for i in range(count):
+        np.testing.assert_array_equal(results[f"c{i}"], arrays[f"a{i}"].astype(np.float16))
+        np.testing.assert_array_equal(given[f"s{i}"], arrays[f"s{i}"] - arrays[f"a{i}"])

@@ -118,9 +118,9 @@ def test_what_stays_apart(kind: str) -> None:
 
 
 def test_a_training_step_on_a_gpu(rng) -> None:
-    """Forward and backward of blocks with shortcuts in channels last, as with the pass switched off.
+    """Forward and backward of blocks with shortcuts in channels last, as exact as with the pass switched off.
 
-    The last sum is an output in float32.
+    Gradients are off where 16 bits carry a sum across a kink.
     """
     on = GraphBuilder()
     x, weights = on.input("x", (4, 64, 10, 9)), []
@@ -132,7 +132,7 @@ def test_a_training_step_on_a_gpu(rng) -> None:
         return on.add("batchnorm forward_training n4 c64 s90", result, *vectors, scalars=EPS)[0]
 
     (y,) = on.add("pointwise x0[4,64,90] : y0 = x0 > 0 ? x0 : 0", normed(x))
-    for _ in range(3):
+    for _ in range(2):
         (total,) = on.add("pointwise x0[4,64,90] x1[4,64,90] : y0 = x0 + x1", normed(y), y)
         (y,) = on.add("pointwise x0[4,64,90] : y0 = x0 > 0 ? x0 : 0", total)
     graph = on.graph(y).gradients(weights)
@@ -141,12 +141,15 @@ def test_a_training_step_on_a_gpu(rng) -> None:
     context.device = replace(an_h200(), halves=names, is_cpu=False, is_gpu=True, matrix_units=())
     arrays = sample(graph, rng)
     expected = evaluate(graph, arrays)
-    for passes, count in ((None, 2), ("-residuals", 0)):
+    errors: dict[str | None, dict[str, float]] = {None: {}, "-residuals": {}}
+    for (passes, found), count in zip(errors.items(), (2, 0)):
         compiled = context.compile(graph, passes, precision="float16")
         texts = [text for text, _ in compiled.report().algorithms]
         assert sum(text.endswith("residual") for text in texts) == count
         for name, array in compiled.run(arrays).items():
             away = np.linalg.norm(array.ravel() - expected[name].ravel()) / np.linalg.norm(expected[name])
-            assert away < 0.01, (passes, name)
+            assert away < (0.03 if name.startswith("d.") else 0.001), (passes, name)
+            found[name] = away
+    assert all(errors[None][name] <= 1.25 * away for name, away in errors["-residuals"].items())
     cpu = Context.on(None)
     assert not any("residual" in text for text, _ in cpu.compile(graph, precision="float16").report().algorithms)

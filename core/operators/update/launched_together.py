@@ -8,14 +8,13 @@ import numpy as np
 
 from clgraft.core.operators.update.together import UpdatesProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar
+from clgraft.core.planning.launches import TENSOR, Buffer, Constant, Launch, Launches, Scalar
 from clgraft.core.problem import ceil_div
 
 NAME = "together"
 GROUP = 256
 TILE = 4096  # elements of a work-group
-MOST_BYTES = 1000  # of arguments of a launch: every device takes 1024
-TENSOR = 16  # bytes of an array: pointer and offset
+SIZE = 8  # bytes of a number of elements
 
 
 def plan(problem: UpdatesProblem, planner: Planner) -> Launches:
@@ -24,7 +23,8 @@ def plan(problem: UpdatesProblem, planner: Planner) -> Launches:
     number = np.dtype(real).itemsize
     vectors = len(problem.step.inputs) - len(problem.shared)
     fixed = TENSOR * len(problem.shared) + number * (len(problem.step.scalars()) - len(problem.own))
-    most = max(1, (MOST_BYTES - fixed) // (TENSOR * vectors + number * len(problem.own) + 16))
+    room = planner.device.argument_bytes - fixed
+    most = max(1, room // (TENSOR * vectors + number * len(problem.own) + 2 * SIZE))
     arrays = [a for a, size in enumerate(problem.sizes) if size]
     starts = range(0, len(arrays), most)
     return Launches(tuple(_launch(problem, planner, arrays[start : start + most], real) for start in starts))

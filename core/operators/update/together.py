@@ -14,7 +14,7 @@ from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.update.problem import UpdateProblem
 from clgraft.core.problem import Argument, Problem
 
-MOST_ARRAYS = 12  # of a problem
+MOST_ARRAYS = 128  # of a problem
 HEAD = re.compile(r"sizes\[([\d,]+)\](?: own\{([\w,]*)\})? ?(.*)", re.DOTALL)
 
 
