@@ -255,7 +255,7 @@ class Trainer:
         if sent is not None:
             self._sender.give_back(sent)
         self.outputs = {name: found[inside] for name, inside in program.shown.items() if inside in found}
-        return sum(weight * float(np.sum(self.outputs[name])) for name, weight in program.losses.items())
+        return sum(weight * float(self.outputs[name].sum()) for name, weight in program.losses.items())
 
     def _update(self, program: Step, values: dict[str, Any], changes: bool = True) -> dict[str, Any]:
         """Run a graph, and count its update if it has one and does not skip it."""
@@ -271,7 +271,7 @@ class Trainer:
         if not found:
             self._context.finish()
         if changes:
-            applied = not program.overflow or float(np.sum(found[program.overflow])) == 0
+            applied = not program.overflow or float(found[program.overflow].sum()) == 0
             if self._scale is not None:
                 self._scale.follow(applied)
             self.steps += applied

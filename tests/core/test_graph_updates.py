@@ -197,5 +197,5 @@ def test_many_arrays_share_launches(room, launches, rng):
     results = context.compile(joined, "-all").run(given)
     assert results["all"].tolist() == [sum(int((arrays[f"a{i}"] > 0).sum()) for i in range(count))]
     for i in range(count):
-        np.testing.assert_array_equal(results[f"c{i}"], arrays[f"a{i}"].astype(np.float16))
+        np.testing.assert_array_equal(results[f"c{i}"].ravel(), arrays[f"a{i}"].astype(np.float16))
         np.testing.assert_array_equal(given[f"s{i}"], arrays[f"s{i}"] - arrays[f"a{i}"])

@@ -150,6 +150,6 @@ def test_a_training_step_on_a_gpu(rng) -> None:
             away = np.linalg.norm(array.ravel() - expected[name].ravel()) / np.linalg.norm(expected[name])
             assert away < (0.03 if name.startswith("d.") else 0.001), (passes, name)
             found[name] = away
-    assert all(errors[None][name] <= 1.25 * away for name, away in errors["-residuals"].items())
+    assert errors[None][graph.outputs[0]] <= errors["-residuals"][graph.outputs[0]]  # one rounding less
     cpu = Context.on(None)
     assert not any("residual" in text for text, _ in cpu.compile(graph, precision="float16").report().algorithms)
