@@ -12,7 +12,7 @@ from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import Problem
 
-WORD = re.compile(r"[A-Za-z_]\w*")
+WORD = re.compile(r"(\b[A-Za-z_]\w*)")  # parts of a text: every other one is a word
 
 
 def join_residuals(graph: Some, fits: Fits) -> Some:
@@ -55,11 +55,12 @@ def _summed(problem: Problem) -> str | None:
     if problem.computes("y0 = x0 + x1;"):
         return ""
     for name, following in ACTIVATIONS.items():
-        if len(following.scalars) == len(problem.parameters):
-            words = {"x": "joined", **dict(zip(following.scalars, problem.parameters))}
-            value = WORD.sub(lambda word: words.get(word[0], word[0]), following.value)
-            if problem.computes(f"real joined = x0 + x1; y0 = {value};"):
-                return name
+        if len(following.scalars) != len(problem.parameters):
+            continue
+        words = {"x": "joined", **dict(zip(following.scalars, problem.parameters))}
+        value = "".join(words.get(word, word) for word in WORD.split(following.value))
+        if problem.computes(f"real joined = x0 + x1; y0 = {value};"):
+            return name
     return None
 
 

@@ -44,8 +44,8 @@ class BatchNormProblem(Problem):
         With 16 bits: whether all that has a value for each channel (parameters, statistics and their gradients) is
         float32, as in mixed precision.
     residual : bool
-        Of forward_training: whether an input ``residual`` of x's shape, after beta, is added to the norm's value, before
-        the activation.
+        Of forward_training: whether an input ``residual`` of x's shape, after beta, is added to the norm's value,
+        before the activation.
 
     Notes
     -----
