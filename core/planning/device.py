@@ -49,8 +49,6 @@ class DeviceInfo:
         Whether work-groups of a launch that fit the compute units together run at once, so that they may meet.
     registers : int
         Of a compute unit, of 32 bits; 0 if it is not known.
-    argument_bytes : int
-        Of a kernel's arguments, which there is room for.
     largest_local_memory : int
         Bytes of a work-group that kernels for ``wgmma`` may ask for, which may be more than `local_memory`; 0: none.
     has_wgmma : bool
@@ -92,7 +90,6 @@ class DeviceInfo:
     has_wgmma: bool = False
     halves: tuple[str, ...] = ()
     has_pair_products: bool = False
-    argument_bytes: int = 1000
 
     @property
     def kept_in_caches(self) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-TENSOR = 16  # bytes that a `Buffer` or a `Workspace` takes of a kernel's arguments: pointer and offset
+ARGUMENTS = 1000  # bytes of a launch's arguments: every device takes 1024
+TENSOR = 16  # of these, what a `Buffer` or a `Workspace` takes: pointer and offset
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from clgraft.core.errors import DeviceError, SelectorError, hint
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.runtime import toolchains
 
-# bytes of a kernel's arguments: of every device, those that planners use at most, and those that are kept free
-LEAST_ARGUMENTS, MOST_ARGUMENTS, OTHER_ARGUMENTS = 1024, 4096, 24
 PYOPENCL_VARIABLE = settings.PYOPENCL_CTX.name
 
 
@@ -44,7 +42,6 @@ def _describe(device: Any) -> DeviceInfo:
         has_fp64="cl_khr_fp64" in extensions or bool(getattr(device, "double_fp_config", 0)),
         has_fp16="cl_khr_fp16" in extensions,
         cache_bytes=int(device.global_mem_cache_size or 0),
-        argument_bytes=min(max(LEAST_ARGUMENTS, int(device.max_parameter_size)), MOST_ARGUMENTS) - OTHER_ARGUMENTS,
         **toolchains.of(device).capabilities(),
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from clgraft import core
 from clgraft.core.graph import parse_graph
 from clgraft.core.graph.passes import join_casts, join_totals, join_updates
 from clgraft.core.graph.reference import evaluate
-from clgraft.core.session.context import Context
 from tests.core.graphs import sample, small_net
 
 SGD = "scalars{lr,lr_mult} : y0 = x1 - lr * lr_mult * x0"
@@ -169,8 +166,7 @@ wd = d wd {{lr=lr}} | update x0[3] x1[3] scalars{{lr}} : y0 = x1 - lr * x0
             np.testing.assert_allclose(given[f"w{name}"], exact, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("room", "launches"), [(1000, (4, 3, 3)), (4072, (1, 2, 1))])
-def test_many_arrays_share_launches(room, launches, rng):
+def test_many_arrays_share_launches(context, rng):
     """As many as a launch has room for in its arguments, whatever a problem has."""
     count = 45
     sizes = [1 + 97 * i % 50 for i in range(count)]
@@ -187,11 +183,8 @@ def test_many_arrays_share_launches(room, launches, rng):
     lines.append(f"output all {' '.join(f'c{i}' for i in range(count))}")
     graph = parse_graph("\n".join(lines))
     joined = join_totals(join_updates(join_casts(graph)))
-    assert sorted(node.problem.kind for node in joined.nodes) == ["casts", "totals", "updates"]
-    context = Context.on(None)
-    context.device = replace(context.device, argument_bytes=room)
-    found = {node.problem.kind: len(context.choose(node.problem).launches.launches) for node in joined.nodes}
-    assert (found["casts"], found["totals"], found["updates"]) == launches
+    found = [(node.problem.kind, len(context.choose(node.problem).launches.launches)) for node in joined.nodes]
+    assert sorted(found) == [*[("casts", 1)] * 4, ("totals", 3), ("updates", 3)]
     arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
     given = {name: array.copy() for name, array in arrays.items()}
     results = context.compile(joined, "-all").run(given)

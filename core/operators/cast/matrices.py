@@ -7,7 +7,7 @@ from typing import Any
 from clgraft.core.operators.cast.elements import NUMBERS
 from clgraft.core.operators.cast.together import CastsProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import TENSOR, Accumulate, Buffer, Launch, Launches
+from clgraft.core.planning.launches import ARGUMENTS, TENSOR, Accumulate, Buffer, Launch, Launches
 from clgraft.core.planning.structs import Struct
 from clgraft.core.problem import ceil_div
 
@@ -27,7 +27,7 @@ def plan(problem: CastsProblem, planner: Planner) -> Launches:
     for i, (outer, rows, columns) in enumerate(problem.sizes_of_arrays):
         if outer * rows * columns:
             arrays.append((i, *((1, 1, outer * rows * columns) if 1 in (rows, columns) else (outer, rows, columns))))
-    most = max(1, planner.device.argument_bytes // (2 * TENSOR + SIZES))
+    most = max(1, ARGUMENTS // (2 * TENSOR + SIZES))
     starts = range(0, len(arrays), most)
     return Launches(tuple(_launch(problem, planner, arrays[start : start + most]) for start in starts))
 

@@ -9,6 +9,7 @@ import numpy as np
 from clgraft.core.operators.totals.problem import TotalsProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import (
+    ARGUMENTS,
     TENSOR,
     Accumulate,
     Buffer,
@@ -31,7 +32,7 @@ def plan(problem: TotalsProblem, planner: Planner) -> Launches:
     real = "float64" if problem.dtype == "float64" else "float32"
     itemsize = np.dtype(real).itemsize
     shared: list[Any] = [Scalar(name, real) for name in problem.scalars()]
-    room = planner.device.argument_bytes - (len(shared) + 1) * TENSOR
+    room = ARGUMENTS - (len(shared) + 1) * TENSOR
     most, arrays = max(1, room // (2 * TENSOR)), [a for a, size in enumerate(problem.sizes) if size]
     launches, groups = [], 0
     for start in range(0, len(arrays), most):

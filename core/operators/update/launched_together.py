@@ -8,7 +8,7 @@ import numpy as np
 
 from clgraft.core.operators.update.together import UpdatesProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import TENSOR, Buffer, Constant, Launch, Launches, Scalar
+from clgraft.core.planning.launches import ARGUMENTS, TENSOR, Buffer, Constant, Launch, Launches, Scalar
 from clgraft.core.problem import ceil_div
 
 NAME = "together"
@@ -23,7 +23,7 @@ def plan(problem: UpdatesProblem, planner: Planner) -> Launches:
     number = np.dtype(real).itemsize
     vectors = len(problem.step.inputs) - len(problem.shared)
     fixed = TENSOR * len(problem.shared) + number * (len(problem.step.scalars()) - len(problem.own))
-    room = planner.device.argument_bytes - fixed
+    room = ARGUMENTS - fixed
     most = max(1, room // (TENSOR * vectors + number * len(problem.own) + 2 * SIZE))
     arrays = [a for a, size in enumerate(problem.sizes) if size]
     starts = range(0, len(arrays), most)
