@@ -31,7 +31,6 @@ struct clg_context_s {
     bool queued;                     /* a run has returned whose work may not be finished */
     struct clg_transfers *transfers; /* with CLG_STAGED, once host arrays were used */
     clg_counters counters;
-    double *last_waits;        /* of the current run's plan, until a wait uses them; or NULL */
     struct clg_runner *runner; /* of asynchronous runs; has a mutex of its own */
 };
 

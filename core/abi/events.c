@@ -243,7 +243,7 @@ clg_status clg_event_wait(clg_event event) {
         pthread_mutex_lock(&e->mutex);
         while (!e->ran) pthread_cond_wait(&e->changed, &e->mutex);
         pthread_mutex_unlock(&e->mutex);
-        if (e->marker && e->staged) clg_wait_asleep(e->marker, NULL);
+        if (e->marker && e->staged) clg_wait_asleep(e->marker);
         int32_t code = e->marker ? cl_wait(&e->marker) : 0;
         status = e->status ? clg_fail(e->status, "%s", e->message)
                  : code    ? clg_cl_fail("clWaitForEvents", code)

@@ -270,10 +270,8 @@ static clg_status run_locked(const clg_job *job, bool host, bool waits) {
     clg_status status = clg_context_reserve(c, p->workspace_bytes); /* present, unless growing it failed earlier */
     for (uint32_t i = 0; i < p->argument_count && !status; i++) status = resolve(job, i);
     const bool staged = host && c->host_access == CLG_STAGED && !status;
-    c->last_waits = NULL;
     if (staged) status = clg_transfers_begin(p, job->buffers);
     if (!status) status = launch_all(p, job->buffers, job->scalars);
-    c->last_waits = waits ? p->last_waits : NULL;
     if (staged) status = clg_transfers_end(p, status, waits);
     if (!status) status = map_results(p);
     if (waits || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */
@@ -282,7 +280,6 @@ static clg_status run_locked(const clg_job *job, bool host, bool waits) {
         int32_t code = clg_wait_queue(c);
         if (code && !status) status = clg_cl_fail("clFinish", code);
         c->queued = false;
-        c->last_waits = NULL;
     } else {
         cl_flush(c->queue);
         c->queued = true;

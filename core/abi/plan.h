@@ -55,8 +55,7 @@ struct clg_plan_s {
     uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */
     uint32_t *by_first, *by_last;   /* arguments in that order */
     /* the context's mutex guards what follows */
-    uint64_t runs;        /* that have succeeded */
-    double last_waits[2]; /* seconds of the last two runs' waits, the last one first; 0: none */
+    uint64_t runs; /* that have succeeded */
     /* of the current run */
     clg_resolved *resolved;
     clg_bound *bound; /* for each launch its bindings */

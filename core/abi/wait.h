@@ -7,9 +7,8 @@
 #include "device.h"
 #include "opencl.h"
 
-/* Returns once an event whose queue was flushed has ended, or when the driver had better wait. `last`: the seconds of the
- * last two such waits, 0 where there were none, this one's from then on; or NULL. */
-void clg_wait_asleep(cl_object event, double *last);
+/* Returns once an event whose queue was flushed has ended, or when the driver had better wait. */
+void clg_wait_asleep(cl_object event);
 
 /* As clWaitForEvents and clFinish. `queue` is the event's, or NULL for the context's. */
 int32_t clg_wait_event(struct clg_context_s *context, cl_object queue, cl_object event);
