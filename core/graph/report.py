@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from clgraft.core.planning.floor import Work
 
-FUSING = ("fold", "norms", "chains", "epilogues", "separable", "gradients")  # passes that make problems part of others
+# passes that make problems part of others
+FUSING = ("fold", "norms", "chains", "residuals", "epilogues", "separable", "gradients")
 
 
 @dataclass(frozen=True)

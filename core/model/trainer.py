@@ -145,7 +145,7 @@ class Trainer:
         self._adding = False  # whether there are sums of gradients
         self._histories: dict[tuple[str, str], Any] = {}
         self._programs: OrderedDict[Any, Step] = OrderedDict()
-        self._now: tuple[Any, int] = (None, 0)  # what steps depend on besides shapes, and its number
+        self._now: tuple[Any, Any, int] = (None, None, 0)  # what steps depend on besides shapes, and its number
         self._numbers: dict[Any, int] = {}
         self._last: Step  # what ran last
         self.outputs: dict[str, np.ndarray] = {}
@@ -255,7 +255,7 @@ class Trainer:
         if sent is not None:
             self._sender.give_back(sent)
         self.outputs = {name: found[inside] for name, inside in program.shown.items() if inside in found}
-        return sum(weight * float(np.sum(self.outputs[name])) for name, weight in program.losses.items())
+        return sum(weight * float(self.outputs[name].sum()) for name, weight in program.losses.items())
 
     def _update(self, program: Step, values: dict[str, Any], changes: bool = True) -> dict[str, Any]:
         """Run a graph, and count its update if it has one and does not skip it."""
@@ -271,7 +271,7 @@ class Trainer:
         if not found:
             self._context.finish()
         if changes:
-            applied = not program.overflow or float(np.sum(found[program.overflow])) == 0
+            applied = not program.overflow or float(found[program.overflow].sum()) == 0
             if self._scale is not None:
                 self._scale.follow(applied)
             self.steps += applied
@@ -414,10 +414,12 @@ class Trainer:
 
     def _kept(self, key: Any, make: Callable[[], Step]) -> Step:
         """Return a step for the optimizer and the factors of now."""
-        now = (self.optimizer.names, self.optimizer.kind, tuple(self.factors.items()))
-        if now != self._now[0]:  # compared with the last one first: a hash of all factors takes long
-            self._now = now, self._numbers.setdefault(now, len(self._numbers))
-        whole = key, self._now[1]
+        optimizer, factors, _ = self._now
+        now = (self.optimizer.names, self.optimizer.kind)
+        if now != optimizer or self.factors != factors:  # compared first: a hash of all factors takes long
+            number = self._numbers.setdefault((now, tuple(self.factors.items())), len(self._numbers))
+            self._now = now, dict(self.factors), number
+        whole = key, self._now[-1]
         found = self._programs.get(whole)
         if found is None:
             found = self._programs[whole] = make()

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+ARGUMENTS = 1000  # bytes of a launch's arguments: every device takes 1024
+TENSOR = 16  # of these, what a `Buffer` or a `Workspace` takes: pointer and offset
+
 
 @dataclass(frozen=True)
 class Buffer:

@@ -2,6 +2,7 @@
 //
 // ACTIVATE   y0 from x0, the norm's value; FLOW: y0, the gradient of the norm's value, from x0, y's, and x1, the value;
 //            both only where an activation follows. SCALARS(F): its scalars
+// RESIDUAL   an array of x's shape is added before the activation; then nothing is kept for the gradient
 // REAL_PARAMETERS  1: all that has one value for each channel is stored as real, not as x is
 #include "pointwise/value.cl"
 
@@ -60,7 +61,7 @@ VALUE flow(const VALUE dy, const VALUE norm SCALARS(SCALAR_LAST)) {
 #define OPEN_KEPT
 #define FLOWING(dy, value) (dy)
 #endif
-#ifdef ACTIVATE
+#if defined(ACTIVATE) && !defined(RESIDUAL)
 #define KEPT_OUTPUTS OUTPUT_OF(real, shift), OUTPUT_OF(real, scale), OUTPUT_OF(real, offset),
 #define PUT_KEPT(middle, factor, level)     \
     PUT_VALUE(real, shift, channel, middle) \

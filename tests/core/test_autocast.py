@@ -210,3 +210,42 @@ def test_mixed_types_in_a_pointwise_problem(context, rng):
             assert all(own.get(name, dtype) == dtype for name, dtype in types.items())
     with pytest.raises(core.ProblemError, match="float32 arguments"):
         core.parse("pointwise x0[3] f32{x0} : y0 = x0")
+
+
+STEP = """
+input x[8,6] dy[8,4]
+state w[4,6] h[4,6] v[4]
+scalar lr
+y = x w | dense forward n8 i6 o4
+again = x w | dense forward n8 i6 o4
+dw = x dy | dense backward_weight n8 i6 o4
+db = dy | dense backward_bias n8 i6 o4
+w h = dw w h {lr=lr} | update x0[4,6] x1[4,6] x2[4,6] scalars{lr} : real n = 0.5 * x2 + x0; y0 = x1 - lr * n; y1 = n
+v = db v {lr=lr} | update x0[4] x1[4] scalars{lr} : y0 = x1 - lr * x0
+after = x w | dense forward n8 i6 o4
+output y again after
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_updates_read_gradients_in_16_bits(context, rng, dtype):
+    """What they change stays float32. A parameter is cast once, and again once it has changed."""
+    graph = parse_graph(STEP)
+    mixed = mix_types(graph, dtype)
+    word = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    problems = [str(node.problem) for node in mixed.nodes]
+    assert f"update {word} x0[4,6] x1[4,6] x2[4,6] scalars{{lr}} f32{{x1,x2,y0,y1}} :" in " ".join(problems)
+    casts = [node.reads[0] for node in mixed.nodes if str(node.problem).endswith(": y0 = x0;")]
+    assert casts.count("w") == 2 and f"dw.{word}" not in casts
+    arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
+    given = {name: array.copy() for name, array in arrays.items()}
+    found = context.compile(graph, precision=dtype).run(given, {"lr": 0.25})
+    roundings = 8 * ROUNDINGS[dtype]
+    dw = arrays["dy"].T @ arrays["x"]
+    h = 0.5 * arrays["h"] + dw
+    w = arrays["w"] - 0.25 * h
+    v = arrays["v"] - 0.25 * arrays["dy"].sum(0)
+    for name, exact in (("w", w), ("h", h), ("v", v)):
+        assert given[name].dtype == np.float32 and off(given[name], exact) <= roundings, name
+    for name, weights in (("y", arrays["w"]), ("again", arrays["w"]), ("after", w)):
+        assert off(found[name], arrays["x"] @ weights.T) <= roundings, name

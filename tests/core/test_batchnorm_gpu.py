@@ -39,6 +39,7 @@ LINES = (
     "n13 c2 s49",
 )
 GPU = MACHINES[1]
+DIRECTION = "forward_training"
 
 
 def run_into_nan(problem, arrays, algorithm="channels"):
@@ -283,3 +284,48 @@ def test_results_in_the_place_of_what_is_normalised(line: str, algorithm: str, o
         plan.run(scalars=scalars, **own, **{**inside, output: own[given[0]]})
     inside[output] = own[given[0]]
     assert all(np.array_equal(inside[name], array) for name, array in results.items())
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "clip"])
+@pytest.mark.parametrize(
+    ("line", "algorithm"),
+    [
+        ("n3 c7 s1", "rows_gpu"),
+        ("n1601 c20 s1", "rows_gpu"),
+        ("f16 n999 c160 s1", "rows_gpu"),
+        ("bf16 n1203 c36 s1 f32_parameters", "rows_gpu"),
+        ("n5 c3 s49", "generated"),
+        ("f16 n4 c6 s36 f32_parameters", "generated"),
+    ],
+)
+def test_residuals(line: str, algorithm: str, activation: str) -> None:
+    """They are added before the activation, at any address, also where the result takes their place."""
+    words = line.split(" f32_parameters")
+    problem = parse(f"batchnorm {words[0]} {activation}{' f32_parameters' * (len(words) - 1)} residual", DIRECTION)
+    assert [a.name for a in problem.arguments()] == ["x", "gamma", "beta", "residual", "y", "mean", "var"]
+    assert core.parse(str(problem)) == problem
+    arrays = random_arrays(problem, 3.0)
+    arrays = {a.name: arrays[a.name].astype(a.dtype) for a in problem.arguments() if a.role == "in"}
+    exact = reference(problem, arrays)
+    plain = reference(replace(problem, residual=False), {n: a for n, a in arrays.items() if n != "residual"})
+    assert not np.allclose(exact["y"], plain["y"], atol=0.1)  # it counts
+    results = run_into_nan(problem, arrays, algorithm)
+    check(results, exact, problem.dtype, 300)
+    with planning_for(GPU) as context:
+        plan = context.plan(problem, algorithm=algorithm)
+        scalars = {"eps": EPS, **SCALARS.get(activation, {})}
+        shifted = np.full(problem.arguments()[3].size + 1, np.nan, problem.dtype)[1:].reshape(problem.shape)
+        shifted[...] = arrays["residual"]
+        inside = {name: np.full_like(array, np.nan) for name, array in results.items()} | {"y": shifted}
+        plan.run(scalars=scalars, **{**arrays, "residual": shifted}, **inside)
+    assert all(np.array_equal(inside[name], array) for name, array in results.items())
+
+
+def test_residuals_elsewhere_are_refused() -> None:
+    with pytest.raises(core.ProblemError, match="forward_training"):
+        parse("batchnorm n3 c7 s1 residual", "forward_inference")
+    problem = parse("batchnorm n3 c2 s20 residual", DIRECTION)
+    with pytest.raises(core.ProblemError, match="gradient problems"):
+        problem.gradients()
+    with planning_for(GPU) as context, pytest.raises(Declined, match="residual"):
+        channels.plan(problem, context)

@@ -14,9 +14,10 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import halves
-from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Halves, PhaseChoice, Product, in_sets
+from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Halves
+from clgraft.core.operators.conv.gemm_gpu.halves_costs import PhaseChoice, in_sets
 from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream
-from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
+from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, Product, tiles
 from clgraft.core.problem import SMALL
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains.amd import AMD

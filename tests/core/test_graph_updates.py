@@ -7,7 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.graph import parse_graph
-from clgraft.core.graph.passes import MOST_ON_CPUS, join_totals, join_updates
+from clgraft.core.graph.passes import MOST_ON_CPUS, join_casts, join_totals, join_updates
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -106,11 +106,11 @@ output all
 
 
 def test_sums_of_sums_are_one_problem(context, rng):
-    """Each sum of sums becomes a problem; counts are exact in any order."""
+    """Sums of sums become one problem, and sums of these, too; counts are exact in any order."""
     graph = parse_graph(SUMS)
     joined = join_totals(graph)
     totals = [node.problem for node in joined.nodes if node.problem.kind == "totals"]
-    assert [problem.sizes for problem in totals] == [(37, 9001, 1), (4, 20000)] and len(joined.nodes) == 3
+    assert [problem.sizes for problem in totals] == [(37, 9001, 1, 4, 20000)] and len(joined.nodes) == 1
     arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items() if name in "abcde"}
     expected = sum(int((array > 0.25).sum()) for array in arrays.values())
     for one in (graph, joined):
@@ -128,7 +128,7 @@ def test_sums_over_arrays_of_two_types(context, rng):
         text = text.replace(f"pointwise x0[{size}] y0[1]=sum[0]", f"pointwise f16 x0[{size}] y0[1]=sum[0] f32{{y0}}")
     graph = parse_graph(text)
     joined = join_totals(graph)
-    assert [node.problem.wide for node in joined.nodes if node.problem.kind == "totals"] == [(0, 2), (0,)]
+    assert [node.problem.wide for node in joined.nodes if node.problem.kind == "totals"] == [(0, 2, 3)]
     types = {"b": np.float16, "e": np.float16}
     arrays = {name: sample(graph, rng)[name].astype(types.get(name, np.float32)) for name in "abcde"}
     expected = sum(int((array > 0.25).sum()) for array in arrays.values())
@@ -148,3 +148,55 @@ def test_sums_that_are_not_alike_stay(old, new):
     text = SUMS.replace(old, new) if old in SUMS else SUMS.replace("x0[1] y0[1]=sum[0]", "x0[1] y0[1]=max[0]")
     joined = join_totals(parse_graph(text))
     assert [node.problem.sizes for node in joined.nodes if node.problem.kind == "totals"] == [(4, 20000)]
+
+
+def test_updates_of_two_types_run_together(context, rng):
+    """Gradients of 16 bits and parameters in float32; updates by gradients in float32 are apart from them."""
+    line = "update f16 x0[{0}] x1[{0}] f32{{x1}} scalars{{lr}} : y0 = x1 - lr * x0"
+    graph = parse_graph(f"""
+input a:f16[37] b:f16[5000] c[7] d[3]
+state wa[37] wb[5000] wc[7] wd[3]
+scalar lr
+wa = a wa {{lr=lr}} | {line.format(37)}
+wb = b wb {{lr=lr}} | {line.format(5000)}
+wc = c wc {{lr=lr}} | update x0[7] x1[7] scalars{{lr}} : y0 = x1 - lr * x0
+wd = d wd {{lr=lr}} | update x0[3] x1[3] scalars{{lr}} : y0 = x1 - lr * x0
+""")
+    joined = join_updates(graph)
+    assert [node.problem.sizes for node in joined.nodes] == [(5000, 37), (7, 3)]
+    assert [argument.dtype for argument in joined.nodes[0].problem.arguments()] == ["float16", "float32"] * 2
+    arrays = sample(graph, rng)
+    for one in (graph, joined):
+        given = {name: array.copy() for name, array in arrays.items()}
+        context.compile(one, "-all").run(given, {"lr": 0.25})
+        for name in "abcd":
+            exact = arrays[f"w{name}"] - 0.25 * arrays[name].astype(np.float32)
+            np.testing.assert_allclose(given[f"w{name}"], exact, rtol=1e-6, atol=1e-6)
+
+
+def test_many_arrays_share_launches(context, rng):
+    """As many as a launch has room for in its arguments, whatever a problem has."""
+    count = 45
+    sizes = [1 + 97 * i % 50 for i in range(count)]
+    lines = [f"input {' '.join(f'a{i}[{n}]' for i, n in enumerate(sizes))}"]
+    lines += [f"state {' '.join(f's{i}[{n}]' for i, n in enumerate(sizes))}"]
+    lines += [f"c{i} = a{i} | cast n{n} from_f32 to_f16" for i, n in enumerate(sizes)]
+    lines += [f"t{i} = a{i} | pointwise x0[{n}] y0[1]=sum[0] : y0 = x0 > 0 ? 1 : 0" for i, n in enumerate(sizes)]
+    for level, first in enumerate(range(0, count, 15)):
+        words = " ".join(f"t{i}" for i in range(first, first + 15))
+        shapes, total = " ".join(f"x{i}[1]" for i in range(15)), " + ".join(f"x{i}" for i in range(15))
+        lines.append(f"u{level} = {words} | pointwise {shapes} : y0 = {total}")
+    lines.append("all = u0 u1 u2 | pointwise x0[1] x1[1] x2[1] : y0 = x0 + x1 + x2")
+    lines += [f"s{i} = a{i} s{i} | update x0[{n}] x1[{n}] : y0 = x1 - x0" for i, n in enumerate(sizes)]
+    lines.append(f"output all {' '.join(f'c{i}' for i in range(count))}")
+    graph = parse_graph("\n".join(lines))
+    joined = join_totals(join_updates(join_casts(graph)))
+    found = [(node.problem.kind, len(context.choose(node.problem).launches.launches)) for node in joined.nodes]
+    assert sorted(found) == [*[("casts", 1)] * 4, ("totals", 3), ("updates", 3)]
+    arrays = {name: array.astype(np.float32) for name, array in sample(graph, rng).items()}
+    given = {name: array.copy() for name, array in arrays.items()}
+    results = context.compile(joined, "-all").run(given)
+    assert results["all"].tolist() == [sum(int((arrays[f"a{i}"] > 0).sum()) for i in range(count))]
+    for i in range(count):
+        np.testing.assert_array_equal(results[f"c{i}"].ravel(), arrays[f"a{i}"].astype(np.float16))
+        np.testing.assert_array_equal(given[f"s{i}"], arrays[f"s{i}"] - arrays[f"a{i}"])

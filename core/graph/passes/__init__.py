@@ -24,6 +24,7 @@ from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.order import order_gradients
 from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
+from clgraft.core.graph.passes.residuals import join_residuals
 from clgraft.core.graph.passes.scales import scaled_norms
 from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.passes.totals import join_totals
@@ -47,6 +48,7 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
 }
 # these ask a device which problems its kernels serve; they run after the others
 FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
+    "residuals": join_residuals,
     "epilogues": fuse_epilogues,
     "separable": join_separable,
     "gradients": join_gradients,
@@ -77,6 +79,7 @@ __all__ = [
     "join_chains",
     "join_gradients",
     "join_norms",
+    "join_residuals",
     "join_separable",
     "join_totals",
     "join_updates",

@@ -35,6 +35,7 @@ from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import CONSTANTS, Term, is_output
 from clgraft.core.operators.pooling import PoolProblem
 from clgraft.core.operators.softmax import SoftmaxProblem
+from clgraft.core.operators.update import UpdateProblem
 from clgraft.core.problem import DTYPE_WORDS, SMALL, Argument, Problem
 
 WIDE = "float32"
@@ -147,11 +148,13 @@ class _Mixing:
 
     def __post_init__(self) -> None:
         self.taken = set(self.graph.values)
-        self.states = {state.name for state in self.graph.states}
 
     def run(self, also: frozenset[str]) -> None:
         """Choose types and casts."""
-        self.changed = [self._node(i, node) for i, node in enumerate(self.graph.nodes)]
+        for i, node in enumerate(self.graph.nodes):
+            self.changed.append(self._node(i, node))
+            for name in node.changes:  # who reads the state from here on needs another cast
+                self.small.pop(name, None)
         for name, i in self.graph.writers.items():
             if small_name(name, self.dtype) in also and self.graph.values[name].dtype == WIDE:
                 self._in_small(name, i)
@@ -189,10 +192,6 @@ class _Mixing:
 
     def _in_small(self, name: str, i: int) -> str:
         """Return the name of a value in 16 bits, which is made at its writer, or in front of the node that needs it."""
-        if name in self.states:  # they change: each reader has its own
-            cast = fresh(small_name(name, self.dtype), self.taken)
-            self.before[i].append(Node(self._cast(name, "x0"), (name, cast)))
-            return cast
         if name not in self.small:
             place = self.after[self.graph.writers[name]] if name in self.graph.writers else self.before[i]
             place.append(Node(self._cast(name, "x0"), (name, self._made(name))))
@@ -222,6 +221,8 @@ class _Mixing:
             return problem
         if isinstance(problem, PointwiseProblem):
             return self._pointwise(problem, node)
+        if isinstance(problem, UpdateProblem):
+            return self._update(problem, node)
         if node.changes or (isinstance(problem, PoolProblem) and problem.operator == "sum"):
             return problem
         lowered = _lowered(problem, self.dtype)
@@ -252,6 +253,14 @@ class _Mixing:
                 small.add(f"y{output}")
         names = [argument.name for argument in problem.arguments()]
         return replace(problem, dtype=self.dtype, float32_arguments=tuple(name for name in names if name not in small))
+
+    def _update(self, problem: UpdateProblem, node: Node) -> UpdateProblem:
+        """Return an update that reads values as they are: what it changes stays float32."""
+        names = {argument.name: name for argument, name in zip(problem.arguments(), node.arguments)}
+        wide = tuple(name for name, value in names.items() if value not in self.natural)
+        if len(wide) == len(names):
+            return problem
+        return UpdateProblem(replace(problem.step, dtype=self.dtype, float32_arguments=wide))
 
 
 def _lowered(problem: Problem, dtype: str) -> Problem:

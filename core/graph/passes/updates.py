@@ -40,7 +40,7 @@ class _Update:
     def kind(self) -> tuple[object, ...]:
         """What members of one problem have in common: the text, and the inputs of one element."""
         single = tuple((i, self.reads[i]) for i, shape in enumerate(self.step.inputs) if shape == (1,) != (self.size,))
-        text = (self.step.expression, self.step.parameters, self.step.dtype)
+        text = (self.step.expression, self.step.parameters, self.step.dtype, self.step.float32_arguments)
         return (*text, len(self.reads), single)
 
 
@@ -89,7 +89,7 @@ def _update(graph: Structure, number: int, most: int) -> _Update | None:
     else:
         return None
     size = math.prod(step.common_shape)
-    if not 0 < size <= most or step.float32_arguments:
+    if not 0 < size <= most:
         return None
     sizes = [math.prod(shape) for shape in step.inputs]
     if any(one not in (1, size) for one in sizes):

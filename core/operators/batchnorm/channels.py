@@ -57,6 +57,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     """
     if planner.device.is_cpu:
         raise Declined("made for GPUs")
+    if problem.residual:
+        raise Declined("adds no residual")
     if problem.direction not in GROUPS:
         raise Declined(f"has no {problem.direction}")
     if problem.pixels < FEWEST_PIXELS:

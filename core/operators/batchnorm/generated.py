@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
-from clgraft.core.operators.batchnorm.problem import KEPT, MOVED, BatchNormProblem
+from clgraft.core.operators.batchnorm.problem import IMAGES, KEPT, MOVED, BatchNormProblem
 from clgraft.core.operators.pointwise.expression import read_assignments
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
@@ -119,7 +119,7 @@ class _BatchNormBuilder:
         operands, bound = {}, {}
         for i, name in enumerate(names):
             binding, kind = self.binding(name)
-            operands[i] = Operand(binding, full if name in ("x", "dy") else (0, 1, 0), kind)
+            operands[i] = Operand(binding, full if name in IMAGES else (0, 1, 0), kind)
         for i, name in enumerate(results):
             binding, kind = self.binding(name.replace("new", "running"))
             own = "" if whole or name.startswith("_") else name
@@ -155,12 +155,14 @@ class _BatchNormBuilder:
             real d = _first * share; real v = _second * share - d * d; real var = v < 0 ? 0 : v; real mean = _shift + d;
             real _scale = gamma / sqrt(var + eps); real _offset = beta - d * _scale;"""
         outputs = "_scale _offset mean var"
-        if self.problem.activation:
+        if self.problem.activation and not self.problem.residual:
             text += " real shift = _shift; real scale = _scale; real offset = _offset;"
             outputs += f" {KEPT}"
         self.loop(self.per_channel, "_first _second _shift gamma beta", text, outputs, (), share, ("eps",))
-        text = self.activated("(x - _shift) * _scale + _offset")
-        self.loop(shape, "x _shift _scale _offset", text, "y", scalars=self.problem.activation_scalars)
+        norm, inputs = "(x - _shift) * _scale + _offset", "x _shift _scale _offset"
+        if self.problem.residual:
+            norm, inputs = f"{norm} + residual", f"{inputs} residual"
+        self.loop(shape, inputs, self.activated(norm), "y", scalars=self.problem.activation_scalars)
 
     def forward_inference(self) -> None:
         text = self.activated("(x - mean) * (gamma / sqrt(var + eps)) + beta")

@@ -18,6 +18,7 @@ DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "bac
 # what update_statistics makes of both averages, of its arguments and scalars
 MOVED = ("keep * running_mean + add_mean * mean", "keep * running_var + add_var * var")
 FOLLOWING = tuple(ACTIVATIONS)
+IMAGES = ("x", "y", "dx", "dy", "residual")  # arguments of x's shape
 KEPT = "shift scale offset"  # per channel, from forward_training to backward_training
 
 
@@ -42,6 +43,9 @@ class BatchNormProblem(Problem):
     float32_parameters : bool
         With 16 bits: whether all that has a value for each channel (parameters, statistics and their gradients) is
         float32, as in mixed precision.
+    residual : bool
+        Of forward_training: whether an input ``residual`` of x's shape, after beta, is added to the norm's value,
+        before the activation.
 
     Notes
     -----
@@ -49,7 +53,8 @@ class BatchNormProblem(Problem):
     ``add_mean`` and ``add_var``: running_mean = keep * running_mean + add_mean * mean, and the same for var.
     With an activation, forward_training has three more outputs per channel, shift, scale and offset, which
     backward_training reads after var: the norm is (x - shift) * scale + offset, so both see the same kinks.
-    They are float32 where x has 16 bits. backward_inference then reads beta, after gamma.
+    They are float32 where x has 16 bits. backward_inference then reads beta, after gamma. With a residual there are no
+    such outputs, and no gradient problem: graphs add residuals to norms once gradients are derived.
     Without any element (batch or pixels 0) the batch's mean and variance are 0.
 
     Raises
@@ -67,6 +72,7 @@ class BatchNormProblem(Problem):
         Number("s", "pixels"),
         Choice("activation", FOLLOWING, ""),
         Flag("f32_parameters", "float32_parameters"),
+        Flag("residual", "residual"),
     )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     per_image: ClassVar[tuple[str, ...]] = ("forward_inference",)
@@ -89,6 +95,7 @@ class BatchNormProblem(Problem):
     dtype: str = "float32"
     activation: str = ""
     float32_parameters: bool = False
+    residual: bool = False
 
     def __post_init__(self) -> None:
         self._take_counts(batch=0, channels=1, pixels=0)
@@ -96,6 +103,8 @@ class BatchNormProblem(Problem):
         self._expect_words(direction=DIRECTIONS, activation=("", *following))
         good = self.dtype in SMALL or not self.float32_parameters
         self._expect(good, "f32_parameters", f"with {self.dtype}", f"one of {SMALL} with it")
+        good = self.direction == "forward_training" or not self.residual
+        self._expect(good, "residual", f"with {self.direction}", "forward_training with it")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -111,13 +120,15 @@ class BatchNormProblem(Problem):
             "update_statistics": ("mean var", "running_mean running_var", "inout"),
         }
         inputs, outputs, role = table[self.direction]
-        if self.activation:
+        if self.residual:
+            inputs += " residual"
+        elif self.activation:
             inputs += {"backward_training": " " + KEPT}.get(self.direction, "")
             outputs += {"forward_training": " " + KEPT}.get(self.direction, "")
             inputs = inputs.replace("gamma", "gamma beta") if self.direction == "backward_inference" else inputs
 
         def shape(name: str) -> tuple[int, ...]:
-            return self.shape if name in ("x", "y", "dx", "dy") else (self.channels,)
+            return self.shape if name in IMAGES else (self.channels,)
 
         return tuple(
             Argument(name, part, shape(name), self.type_of(name))
@@ -127,18 +138,18 @@ class BatchNormProblem(Problem):
 
     def type_of(self, name: str) -> str:
         """Return the dtype of an argument."""
-        wide = name in KEPT.split() or (self.float32_parameters and name not in ("x", "y", "dx", "dy"))
+        wide = name in KEPT.split() or (self.float32_parameters and name not in IMAGES)
         return "float32" if wide and self.dtype in SMALL else self.dtype
 
     def replaced(self, output: str) -> tuple[str, ...]:
-        """Return x for y, and dy for dx: sums of a channel come before its results."""
-        return {"y": ("x",), "dx": ("dy",)}.get(output, ())
+        """Return x and the residual for y, and dy for dx: sums of a channel come before its results."""
+        return {"y": ("x", "residual") if self.residual else ("x",), "dx": ("dy",)}.get(output, ())
 
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the gradient problem; mean and var have no gradients as outputs, nor as inputs of inference."""
         if self.direction == "update_statistics":
             return ()
-        if not self.direction.startswith("forward"):
+        if not self.direction.startswith("forward") or self.residual:
             return super().gradients()
         return (Gradient.of(self.with_direction(self.direction.replace("forward", "backward"))),)
 

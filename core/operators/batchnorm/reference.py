@@ -55,8 +55,9 @@ def normalize(problem: Any, arrays: Mapping[str, np.ndarray], scalars: Mapping[s
     if problem.direction == "forward_inference":
         return {"y": value(normal * gamma + arrays["beta"][:, None], *own)}
     if problem.direction == "forward_training":
-        results = {"y": value(normal * gamma + arrays["beta"][:, None], *own), "mean": mean, "var": var}
-        if problem.activation:  # any shift serves; the mean makes the offset beta
+        added = arrays["residual"] if problem.residual else 0
+        results = {"y": value(normal * gamma + arrays["beta"][:, None] + added, *own), "mean": mean, "var": var}
+        if problem.activation and not problem.residual:  # any shift serves; the mean makes the offset beta
             results |= {"shift": mean, "scale": arrays["gamma"] / deviation, "offset": arrays["beta"]}
         return results
     dy = arrays["dy"]

@@ -39,6 +39,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     """
     if not planner.device.is_cpu:
         raise Declined("is for CPU devices")
+    if problem.residual:
+        raise Declined("adds no residual")
     if problem.direction not in DIRECTIONS:
         raise Declined(f"has no {problem.direction}")
     if problem.pixels != 1 or not problem.batch:

@@ -151,7 +151,8 @@ class _Rows:
     def result(self) -> Launch:
         """Return the last launch of forward_training."""
         y, sizes = (Buffer("y"), Accumulate("y")), ints(self.problem.channels)
-        arguments = (Buffer("x"), self.vectors, *y, *sizes, *self.rows, *self.activation)
+        added = (Buffer("residual"),) if self.problem.residual else ()
+        arguments = (Buffer("x"), self.vectors, *added, *y, *sizes, *self.rows, *self.activation)
         return self.launch("batchnorm_rows_gpu_result", 3, arguments, ("y",))
 
     def backward(self) -> Launches:

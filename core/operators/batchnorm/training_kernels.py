@@ -37,9 +37,11 @@ class TrainingKernels:
         self.inputs: tuple[str, ...] = ("x", "gamma", "beta") if self.forward else ("x", "dy", "gamma", "mean", "var")
         self.outputs: tuple[str, ...] = ("y", "mean", "var") if self.forward else ("dx", "dgamma", "dbeta")
         self.kept: tuple[str, ...] = ()
+        if problem.residual:
+            self.defines["RESIDUAL"] = 1
         if not problem.activation:
             return
-        self.kept, scalars = tuple(KEPT.split()), problem.activation_scalars
+        self.kept, scalars = () if problem.residual else tuple(KEPT.split()), problem.activation_scalars
         self.defines["SCALARS(F)"] = " ".join(f"F({name})" for name in scalars)
         if self.forward:
             self.outputs += self.kept

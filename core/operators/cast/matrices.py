@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from clgraft.core.operators.cast.elements import NUMBERS
-from clgraft.core.operators.cast.together import MOST_ARRAYS, CastsProblem
+from clgraft.core.operators.cast.together import CastsProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches
+from clgraft.core.planning.launches import ARGUMENTS, TENSOR, Accumulate, Buffer, Launch, Launches
 from clgraft.core.planning.structs import Struct
 from clgraft.core.problem import ceil_div
 
@@ -17,6 +17,7 @@ GROUP = 256
 TILE = 2048  # elements of a work-group
 LONG = 8192  # of one that has a part of a row, which does not pass through local memory
 SIDE = 45  # rows and columns of a tile of a matrix that is large in both
+SIZES = 48  # bytes of the sizes of an array and of its write mode
 MATRICES = Struct("Matrices", ("first_group", "rows", "columns", "tile_rows", "tile_columns"), kind="long")
 
 
@@ -26,8 +27,9 @@ def plan(problem: CastsProblem, planner: Planner) -> Launches:
     for i, (outer, rows, columns) in enumerate(problem.sizes_of_arrays):
         if outer * rows * columns:
             arrays.append((i, *((1, 1, outer * rows * columns) if 1 in (rows, columns) else (outer, rows, columns))))
-    starts = range(0, len(arrays), MOST_ARRAYS)
-    return Launches(tuple(_launch(problem, planner, arrays[start : start + MOST_ARRAYS]) for start in starts))
+    most = max(1, ARGUMENTS // (2 * TENSOR + SIZES))
+    starts = range(0, len(arrays), most)
+    return Launches(tuple(_launch(problem, planner, arrays[start : start + most]) for start in starts))
 
 
 def _launch(problem: CastsProblem, planner: Planner, arrays: list[tuple[int, int, int, int]]) -> Launch:

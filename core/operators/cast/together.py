@@ -13,7 +13,7 @@ from clgraft.core.problem import SMALL, Argument, Problem, expect_in_numpy
 from clgraft.core.problem.text import Choice, Entry, Numbers
 
 TYPES = ("float32", *SMALL)
-MOST_ARRAYS = 12  # of a launch: every device takes 1024 bytes of arguments
+MOST_ARRAYS = 12  # of a problem, which is one launch then
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import SMALL, Argument, Gradient, Problem
 
-MOST_ARRAYS = 16  # of a problem
+MOST_ARRAYS = 256  # of a problem
 HEAD = re.compile(r"sizes\[([\d,]+)\](?: wide\[([\d,]*)\])? ?(.*)", re.DOTALL)
 
 

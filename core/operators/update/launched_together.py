@@ -8,14 +8,13 @@ import numpy as np
 
 from clgraft.core.operators.update.together import UpdatesProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar
+from clgraft.core.planning.launches import ARGUMENTS, TENSOR, Buffer, Constant, Launch, Launches, Scalar
 from clgraft.core.problem import ceil_div
 
 NAME = "together"
 GROUP = 256
 TILE = 4096  # elements of a work-group
-MOST_BYTES = 1000  # of arguments of a launch: every device takes 1024
-TENSOR = 16  # bytes of an array: pointer and offset
+SIZE = 8  # bytes of a number of elements
 
 
 def plan(problem: UpdatesProblem, planner: Planner) -> Launches:
@@ -24,7 +23,8 @@ def plan(problem: UpdatesProblem, planner: Planner) -> Launches:
     number = np.dtype(real).itemsize
     vectors = len(problem.step.inputs) - len(problem.shared)
     fixed = TENSOR * len(problem.shared) + number * (len(problem.step.scalars()) - len(problem.own))
-    most = max(1, (MOST_BYTES - fixed) // (TENSOR * vectors + number * len(problem.own) + 16))
+    room = ARGUMENTS - fixed
+    most = max(1, room // (TENSOR * vectors + number * len(problem.own) + 2 * SIZE))
     arrays = [a for a, size in enumerate(problem.sizes) if size]
     starts = range(0, len(arrays), most)
     return Launches(tuple(_launch(problem, planner, arrays[start : start + most], real) for start in starts))
@@ -44,11 +44,12 @@ def _launch(problem: UpdatesProblem, planner: Planner, arrays: list[int], real: 
         bound += [Constant(np.uint64(problem.sizes[a])), Constant(np.uint64(groups))]
         groups += ceil_div(problem.sizes[a], TILE)
     outputs = tuple(range(problem.step.assignments.outputs))
+    kinds = ["real" if f"x{i}" in problem.step.float32_arguments else "stored" for i in range(len(problem.step.inputs))]
     defines = {
         "BODY": problem.step.assignments.c_text(outputs),
-        "VECTORS(F, array_)": " ".join(f"F({i}, array_)" for i in vectors),
-        "SINGLES(F)": " ".join(f"F({i})" for i in single),
-        "STATES(F)": " ".join(f"F({n}, {i})" for n, i in enumerate(problem.states)),
+        "VECTORS(F, array_)": " ".join(f"F({i}, {kinds[i]}, array_)" for i in vectors),
+        "SINGLES(F)": " ".join(f"F({i}, {kinds[i]})" for i in single),
+        "STATES(F)": " ".join(f"F({n}, {i}, {kinds[i]})" for n, i in enumerate(problem.states)),
         "SHARED(F)": " ".join(f"F({name})" for name in shared),
         "OWN(F, array_)": " ".join(f"F({name}, array_)" for name in problem.own),
         "MORE_ARRAYS(F)": " ".join(f"F({i})" for i in range(1, len(arrays))),

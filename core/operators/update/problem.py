@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.problem import Argument, Problem
+from clgraft.core.problem import SMALL, Argument, Problem
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class UpdateProblem(Problem):
         Its last inputs, as many as it has outputs, are states: y0, y1, ... are their new values. They have the shape
         that all inputs broadcast to.
     dtype : str
-        Of everything; empty: the step's.
+        Of everything but the step's arguments that are float32; empty: the step's.
 
     Raises
     ------
@@ -34,16 +34,23 @@ class UpdateProblem(Problem):
     examples: ClassVar[tuple[str, ...]] = (
         "x0[37] x1[37] scalars{rate} : y0 = x1 - rate * x0",
         "x0[5,33] x1[5,33] x2[5,33] : real h = 0.9 * x2 + x0; y0 = x1 - h; y1 = h",
+        "f16 x0[5,33] x1[5,33] f32{x1} scalars{rate} : y0 = x1 - rate * x0",
     )
 
     step: PointwiseProblem
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        step = replace(self.step, dtype=self.dtype or self.step.dtype)
-        object.__setattr__(self, "step", step)
-        object.__setattr__(self, "dtype", step.dtype)
+        dtype = self.dtype or self.step.dtype
+        wide = self.step.float32_arguments if dtype in SMALL else ()
+        step = replace(self.step, dtype=dtype, float32_arguments=wide)
         count, shape = step.assignments.outputs, step.common_shape
+        first = len(step.inputs) - count
+        typed = [name for name in wide if name.startswith("x")]
+        typed += [f"y{i}" for i in range(count) if f"x{first + i}" in wide]  # as the states that they replace
+        step = replace(step, float32_arguments=tuple(typed))
+        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "dtype", dtype)
         plain = not any(step.reductions) and not step.alpha and not step.beta
         self._expect(plain, "expression", step, "no reductions, alpha or beta")
         self._expect(count <= len(step.inputs), "outputs", count, f"at most {len(step.inputs)}, one for each state")

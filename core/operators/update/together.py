@@ -14,7 +14,7 @@ from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.update.problem import UpdateProblem
 from clgraft.core.problem import Argument, Problem
 
-MOST_ARRAYS = 12  # of a problem
+MOST_ARRAYS = 128  # of a problem
 HEAD = re.compile(r"sizes\[([\d,]+)\](?: own\{([\w,]*)\})? ?(.*)", re.DOTALL)
 
 
@@ -31,7 +31,7 @@ class UpdatesProblem(Problem):
     own : tuple of str
         Those of the step's scalars that have a value for each array: ``rate`` becomes ``rate_0``, ``rate_1``, ...
     dtype : str
-        Of everything; empty: the step's.
+        Of everything but the step's arguments that are float32; empty: the step's.
 
     Notes
     -----
@@ -48,6 +48,7 @@ class UpdatesProblem(Problem):
     examples: ClassVar[tuple[str, ...]] = (
         "sizes[37,5] own{rate} x0[37] x1[37] scalars{rate} : y0 = x1 - rate * x0",
         "sizes[5,1000,33] x0[5] x1[1] x2[5] x3[5] scalars{keep} : real h = keep * x3 + x0 * x1; y0 = x2 - h; y1 = h",
+        "sizes[33,5] f16 x0[33] x1[1] x2[33] f32{x1,x2} : y0 = x2 - x1 * x0",
     )
 
     step: PointwiseProblem
@@ -81,9 +82,9 @@ class UpdatesProblem(Problem):
 
     def arguments(self) -> tuple[Argument, ...]:
         single, states = self.shared, self.states
-        alone = [Argument(f"x{i}", "in", (1,), self.dtype) for i in single]
+        alone = [Argument(f"x{i}", "in", (1,), self.step.type_of(f"x{i}")) for i in single]
         each = [
-            Argument(f"x{i}_{a}", "inout" if i in states else "in", (size,), self.dtype)
+            Argument(f"x{i}_{a}", "inout" if i in states else "in", (size,), self.step.type_of(f"x{i}"))
             for a, size in enumerate(self.sizes)
             for i in range(len(self.step.inputs))
             if i not in single

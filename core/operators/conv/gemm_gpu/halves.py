@@ -8,7 +8,7 @@ channels first are transposed before and after.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +19,31 @@ from clgraft.core.operators.conv.gemm_gpu import halves_stream
 from clgraft.core.operators.conv.gemm_gpu.checks import check_sizes
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH, TABLE
 from clgraft.core.operators.conv.gemm_gpu.first_layers import Blocks, unfold, unfolded, unfolds
+from clgraft.core.operators.conv.gemm_gpu.halves_costs import (
+    SPLIT_BYTES,
+    VECTOR,
+    Choice,
+    PhaseChoice,
+    adding,
+    choose,
+    choose_phases,
+    windows_cycles,
+)
 from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream, with_memory
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
     RESERVED,
     ROWS,
     HalvesTile,
     Product,
-    costs,
     fitting,
     local_memory,
     places,
 )
+from clgraft.core.operators.conv.gemm_gpu.halves_windows import Windows
 from clgraft.core.operators.conv.gemm_gpu.merge_groups import merged, merges, with_merged_weights
-from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, splits
+from clgraft.core.operators.conv.gemm_gpu.product import LARGEST
 from clgraft.core.operators.conv.grid import (
     Grid,
-    GridAxis,
     backward_data_grids,
     forward_grid,
     shared_phases,
@@ -64,217 +73,19 @@ if TYPE_CHECKING:
 
 FILE, WINDOWS_FILE = "conv/gemm_gpu/halves.cl", "conv/gemm_gpu/halves_windows.cl"
 PHASES_FILE = "conv/gemm_gpu/halves_phases.cl"
-VECTOR = 8  # channels that are read at once
 FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, most of a tile is empty
 MOST_STAGES = 4  # steps whose weights are in local memory, with windows
-SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 SUMMING = 128  # work-items of a work-group that adds the sums of parts, as the kernel has it
 FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_GROUPS = 2**16 - 1  # they are an axis of launches, and devices limit its work-groups
-JOINING = (WGMMA, "mma")  # units with which the last one of a tile's work-groups can add its parts
-COUNTERS = 2**13  # of tiles whose work-groups do: ``TICKETS_BYTES`` of core/abi/context.c
 MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
-
-# in cycles, as halves_costs.txt has them
-LAUNCH = 8200  # of sums' launch
-JOIN = 8900  # until a tile's last work-group reads the first sums of its parts
-SOURCES = 1.5  # how many times as long windows take that are copied again and again, for 64 channels after the others
-PHASE_START = 0.75  # of a tile's start, which phases of a stride need
-PHASE_STORE = 0.25  # for each element that a phase stores
-PHASES_TOGETHER = 0.6  # as a part of that, what each of the unit's other work-groups adds
-DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
-JOINED_BYTES = 64  # of sums that it reads in a cycle
-SUM = 0.003  # to write and read a sum of a part, of the whole device
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Pixels of a convolution with stride 1 as positions of planes with room for the padding (halves_windows.cl).
-
-    Attributes
-    ----------
-    pitch, lines : int
-        Positions of a row of pixels, and rows of an image: what follows the last pixel is as much as any tap needs.
-    reach : int
-        Positions from the first to the last tap.
-    """
-
-    pitch: int
-    lines: int
-    reach: int
-    taps: int
-
-    @classmethod
-    def of(cls, grid: Grid) -> Windows | None:
-        """Return those of a grid; None where it has strides, three axes or one tap."""
-        outer, *plane = grid.axes
-        trivial = outer.size == outer.source == 1 and outer.begin == 0 and outer.taps == 1
-        if not trivial or grid.taps < 2 or any(a.stride != 1 or a.size != a.target or a.step < 1 for a in plane):
-            return None
-        (lines, height), (pitch, width) = (_room(axis) for axis in plane)
-        return cls(pitch, lines, height * pitch + width, grid.taps)
-
-    def source_rows(self, tile: HalvesTile) -> int:
-        """Return the positions in local memory: those of a tile and of its taps."""
-        return round_up(tile.m + self.reach, 8)
-
-    def source_bytes(self, tile: HalvesTile, channels: int) -> int:
-        """Return the local memory for them, twice where a step does not have all channels, and for their list."""
-        planes = 2 if channels > HALVES_DEPTH else 1
-        return self.source_rows(tile) * (planes * HALVES_DEPTH * 2 + 4)
-
-
-def _room(axis: GridAxis) -> tuple[int, int]:
-    """Return the positions of an axis, so that no tap beyond one end meets what is at the other, and its taps' span."""
-    span = (axis.taps - 1) * axis.step
-    beyond = max(-axis.begin, axis.size - 1 + axis.begin + span - (axis.source - 1), 0)
-    return max(axis.source + beyond, axis.size), span
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A tile, and how many parts the depth is split into, each of `steps`; `joined`: in one launch."""
-
-    tile: HalvesTile
-    parts: int
-    steps: int
-    time: float = 0.0
-    joined: bool = False
 
 
 def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
     """Return whether a tile has whole blocks of columns: forward alone reads rows of them as they are."""
     return tile.n % 64 == 0 or problem.direction == "forward"
-
-
-def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bool = False) -> float:
-    """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units.
-
-    `walks`: the depth is pixels whose taps are looked for, as in backward filter.
-    """
-    work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
-    cost = costs(tile.units)
-    rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
-    wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = tile.slower * _cycles(
-        tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait
-    )
-    return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
-
-
-def adding(product: Product, tile: HalvesTile, parts: int) -> tuple[float, bool]:
-    """Estimate the time to add the sums of parts; say whether that is the time of joining them in one launch."""
-    launched = LAUNCH + SUM * parts * product.rows * product.columns * product.groups
-    tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-    if tile.units not in JOINING or tiles > COUNTERS:
-        return launched, False
-    read = parts if parts > 2 else 1
-    joined = JOIN + (1 + read) * tile.m * tile.n * 4 / JOINED_BYTES
-    return min((launched, False), (joined, True))
-
-
-def _cycles(
-    tile: HalvesTile,
-    work_groups: int,
-    steps: float,
-    copied: float,
-    busy: int,
-    units: int,
-    wait: float = 0.0,
-    phases: int = 0,
-) -> float:
-    """Estimate the time of work-groups that copy so many rows in a step, in cycles of one of so many compute units.
-
-    However few work-groups a unit has, each of them needs `wait` cycles for a step. It stores its tile once, or in so
-    many phases of a stride.
-    """
-    cost, there = costs(tile.units), places(tile.units, units)
-    products = steps * tile.step(copied, min(1.0, work_groups / there))
-
-    def of(at_once: int) -> float:
-        start, store = cost.start, cost.store
-        if phases:
-            start, store = PHASE_START * start, PHASE_STORE * phases * (1 + PHASES_TOGETHER * (at_once - 1))
-        return max(products * at_once, steps * wait) + store * tile.m * tile.n + start
-
-    full, rest = divmod(ceil_div(work_groups, there), busy)
-    return full * of(busy) + (of(rest) if rest else 0.0)
-
-
-def windows_cycles(windows: Windows, product: Product, tile: HalvesTile, busy: int, units: int) -> float:
-    """Estimate the time of a product by windows, whose rows are positions; see `cycles`."""
-    work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-    chunks = ceil_div(product.depth // windows.taps, HALVES_DEPTH)
-    slower = tile.slower_windows * (SOURCES if chunks > 1 else 1.0)
-    copied = tile.n + windows.source_rows(tile) / windows.taps
-    return slower * _cycles(tile, work_groups, windows.taps * chunks, copied, busy, units)
-
-
-@dataclass(frozen=True)
-class PhaseChoice:
-    """A tile, and the phases of a stride in the order of sets, of which each has `of_set` but the last one."""
-
-    tile: HalvesTile
-    order: tuple[int, ...]
-    of_set: int
-    time: float = 0.0
-
-
-def in_sets(steps: list[int], of_set: int) -> tuple[int, ...]:
-    """Return phases, by their steps, in sets of so many with about as many steps; the longest ones are the first."""
-    sets: list[list[int]] = [[] for _ in range(ceil_div(len(steps), of_set))]
-    room = {index: of_set for index in range(len(sets))}
-    room[len(sets) - 1] -= of_set * len(sets) - len(steps)
-    for phase in sorted(range(len(steps)), key=lambda each: -steps[each]):
-        index = min(
-            (index for index in room if room[index]), key=lambda each: sum(steps[phase] for phase in sets[each])
-        )
-        sets[index].append(phase)
-        room[index] -= 1
-    return tuple(phase for each in sets for phase in each)
-
-
-def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: int) -> PhaseChoice:
-    """Choose the tile and the sets of phases with the least estimated time; see `cycles`."""
-    steps = [phase.steps for phase in phases]
-    rows, columns, groups = max(phase.rows for phase in phases), phases[0].columns, phases[0].groups
-    best: PhaseChoice | None = None
-    for tile in candidates:
-        tiles = ceil_div(rows, tile.m) * ceil_div(columns, tile.n)
-        slower = tile.slower * (DRAINED if tile.pending else 1.0)
-        for of_set in range(1, len(steps) + 1):
-            sets = ceil_div(len(steps), of_set)
-            time = slower * _cycles(
-                tile, tiles * groups * sets, sum(steps) / sets, tile.m + tile.n, tile.busy, units, phases=of_set
-            )
-            if tiles <= LARGEST // tile.threads and (best is None or time < best.time):
-                best = PhaseChoice(tile, in_sets(steps, of_set), of_set, time)
-    if best is None:
-        raise Declined(f"no tile of {ROWS.name} suits {phases}")
-    return best
-
-
-def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bool = False) -> Choice:
-    """Choose the tile and the number of parts with the least estimated time; see `cycles`."""
-    best: tuple[float, Choice] | None = None
-    least = min((tile.m for tile in candidates), default=0)
-    for tile in candidates:
-        if tile.m > max(least, round_up(product.rows, least)):
-            continue  # rows that are not there would be copied from the last one
-        count = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-        for parts in splits(product.steps, count, places(tile.units, units), tile.busy):
-            too_many = parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES
-            if (parts > 1 and too_many) or count * parts > LARGEST:
-                continue
-            time = cycles(product, tile, parts, units, walks)
-            if best is None or time < best[0]:
-                joined = parts > 1 and adding(product, tile, parts)[1]
-                best = time, Choice(tile, parts, ceil_div(product.steps, parts), time, joined)
-    if best is None:
-        raise Declined(f"no tile of {ROWS.name} suits {product}")
-    return best[1]
 
 
 class Halves:
@@ -491,8 +302,24 @@ class _HalvesBuilder:
             )
         return to, count
 
-    def kernel(self, name: str, defines: Mapping[str, Any], options: tuple[str, ...] = ()) -> Any:
-        return self.planner.kernel(FILE, name, {**self.common, **defines}, self.problem.dtype, options)
+    def kernel(self, name: str, defines: Mapping[str, Any], options: tuple[str, ...] = (), file: str = FILE) -> Any:
+        return self.planner.kernel(file, name, {**self.common, **defines}, self.problem.dtype, options)
+
+    def launch_tiles(
+        self,
+        file: str,
+        name: str,
+        defines: Mapping[str, Any],
+        tile: HalvesTile,
+        busy: int,
+        groups: tuple[int, ...],
+        arguments: tuple[Any, ...],
+    ) -> None:
+        """Add a launch whose work-groups, so many along each axis, have tiles; `busy` of them share a unit."""
+        kernel = self.kernel(name, defines, self.registers_of(tile, busy), file)
+        size = (groups[0] * tile.threads, *groups[1:])
+        group = (tile.threads, *(1 for _ in groups[1:]))
+        self.launches.append(Launch(kernel, size, group, arguments, (self.result,)))
 
     def choose(self, product: Product, walks: bool = False) -> Choice:
         """Choose a product's tile and parts, or take them from the settings."""
@@ -538,25 +365,16 @@ class _HalvesBuilder:
             "AXES": max(grid.used_axes for grid in phases),
             **epilogue_defines(self.epilogue),
         }
-        options = self.registers_of(tile, tile.busy)
         tiles = ceil_div(shared.pixels, tile.m) * ceil_div(self.inputs, tile.n)
-        self.launches.append(
-            Launch(
-                self.planner.kernel(
-                    PHASES_FILE, "conv_phases_halves", {**self.common, **defines}, problem.dtype, options
-                ),
-                (tiles * tile.threads, ceil_div(len(grids), choice.of_set), self.groups),
-                (tile.threads, 1, 1),
-                (
-                    *(dy, weights, Buffer("dx"), Accumulate("dx")),
-                    *ints(shared.pixels, self.inputs, channels, self.groups, choice.of_set),
-                    *(shared.argument(), shared.target_argument(), shared.taps_argument(in_3d(problem.kernel, 1))),
-                    *(shared.divisors_argument(), StructConstant(b"".join(grid.phase_values() for grid in phases))),
-                    *epilogue_arguments(self.epilogue, problem.dtype),
-                ),
-                ("dx",),
-            )
+        arguments = (
+            *(dy, weights, Buffer("dx"), Accumulate("dx")),
+            *ints(shared.pixels, self.inputs, channels, self.groups, choice.of_set),
+            *(shared.argument(), shared.target_argument(), shared.taps_argument(in_3d(problem.kernel, 1))),
+            *(shared.divisors_argument(), StructConstant(b"".join(grid.phase_values() for grid in phases))),
+            *epilogue_arguments(self.epilogue, problem.dtype),
         )
+        groups = (tiles, ceil_div(len(grids), choice.of_set), self.groups)
+        self.launch_tiles(PHASES_FILE, "conv_phases_halves", defines, tile, tile.busy, groups, arguments)
         return True
 
     def choose_phases(self, phases: list[Product]) -> PhaseChoice:
@@ -591,26 +409,16 @@ class _HalvesBuilder:
             **epilogue_defines(self.epilogue),
             **self.sums_defines(),
         }
-        options = self.registers_of(tile, busy)
         tiles = ceil_div(positions.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-        self.launches.append(
-            Launch(
-                self.planner.kernel(
-                    WINDOWS_FILE, "conv_windows_halves", {**self.common, **defines}, problem.dtype, options
-                ),
-                (tiles * tile.threads,),
-                (tile.threads,),
-                (
-                    *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
-                    *(*ints(has_bias), Accumulate(result), *ints(positions.rows, product.columns, channels)),
-                    *(*ints(windows.pitch, windows.lines, product.groups), grid.argument()),
-                    grid.taps_argument(in_3d(problem.kernel, 1)),
-                    *epilogue_arguments(self.epilogue, problem.dtype),
-                    *self.sums_arguments(ceil_div(positions.rows, tile.m)),
-                ),
-                (result,),
-            )
+        arguments = (
+            *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
+            *(*ints(has_bias), Accumulate(result), *ints(positions.rows, product.columns, channels)),
+            *(*ints(windows.pitch, windows.lines, product.groups), grid.argument()),
+            grid.taps_argument(in_3d(problem.kernel, 1)),
+            *epilogue_arguments(self.epilogue, problem.dtype),
+            *self.sums_arguments(ceil_div(positions.rows, tile.m)),
         )
+        self.launch_tiles(WINDOWS_FILE, "conv_windows_halves", defines, tile, busy, (tiles,), arguments)
         return True
 
     def registers_of(self, tile: HalvesTile, busy: int) -> tuple[str, ...]:
@@ -637,26 +445,14 @@ class _HalvesBuilder:
             "ROUNDED": int(stream.rounded),
             **epilogue_defines(self.epilogue),
         }
-        self.launches.append(
-            Launch(
-                self.planner.kernel(
-                    halves_stream.FILE,
-                    halves_stream.KERNEL,
-                    {**self.common, **defines},
-                    problem.dtype,
-                    self.registers_of(tile, stream.busy),
-                ),
-                (ceil_div(product.columns, tile.n) * stream.walkers * tile.threads, 1, product.groups),
-                (tile.threads, 1, 1),
-                (
-                    *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
-                    *(*ints(has_bias), Accumulate(result)),
-                    *ints(product.rows, product.columns, channels, product.groups, stream.walkers),
-                    *epilogue_arguments(self.epilogue, problem.dtype),
-                ),
-                (result,),
-            )
+        arguments = (
+            *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
+            *(*ints(has_bias), Accumulate(result)),
+            *ints(product.rows, product.columns, channels, product.groups, stream.walkers),
+            *epilogue_arguments(self.epilogue, problem.dtype),
         )
+        groups = (ceil_div(product.columns, tile.n) * stream.walkers, 1, product.groups)
+        self.launch_tiles(halves_stream.FILE, halves_stream.KERNEL, defines, tile, stream.busy, groups, arguments)
         return True
 
     def choose_stream(self, product: Product) -> Stream | None:
@@ -757,30 +553,24 @@ class _HalvesBuilder:
         last = epilogue_arguments(self.epilogue, problem.dtype)
         place, divisors = grid.target_argument(), grid.divisors_argument()
         fused = {**epilogue_defines(self.epilogue), **self.sums_defines()}
-        options = self.registers_of(choice.tile, choice.tile.busy)
         sums: tuple[Any, ...] = ()
         tiles = ceil_div(product.rows, choice.tile.m) * ceil_div(product.columns, choice.tile.n)
         if split:
             elements = tiles * choice.tile.m * choice.tile.n if joined else product.rows * product.columns
             sums = (self.layout.take(choice.parts * product.groups * elements * 4, 4),)
         finishes = joined or not split
-        self.launches.append(
-            Launch(
-                self.kernel("conv_gemm_halves", {**defines, **(fused if finishes else {})}, options),
-                (tiles * choice.tile.threads, choice.parts, product.groups),
-                (choice.tile.threads, 1, 1),
-                (
-                    *operands,
-                    *(*sums, *(finish if finishes else ())),
-                    *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),
-                    *(*ints(choice.steps, product.groups), grid.argument(), place),
-                    *(grid.taps_argument(in_3d(problem.kernel, 1)), divisors),
-                    *((Tickets(),) if joined else ()),
-                    *((*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m))) if finishes else ()),
-                ),
-                (result,),
-            )
+        arguments = (
+            *operands,
+            *(*sums, *(finish if finishes else ())),
+            *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),
+            *(*ints(choice.steps, product.groups), grid.argument(), place),
+            *(grid.taps_argument(in_3d(problem.kernel, 1)), divisors),
+            *((Tickets(),) if joined else ()),
+            *((*last, *self.sums_arguments(ceil_div(product.rows, choice.tile.m))) if finishes else ()),
         )
+        groups = (tiles, choice.parts, product.groups)
+        defines.update(fused if finishes else {})
+        self.launch_tiles(FILE, "conv_gemm_halves", defines, choice.tile, choice.tile.busy, groups, arguments)
         if not finishes:
             slices = next(count for count in SLICES if count <= max(1, choice.parts // 4))
             items = round_up(ceil_div(product.columns, VECTOR) * product.rows, SUMMING // slices) * slices
