@@ -29,7 +29,7 @@ from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.passes.totals import join_totals
 from clgraft.core.graph.passes.turning import Image
 from clgraft.core.graph.passes.updates import join_updates
-from clgraft.core.graph.structure import Fits, Some, Structure
+from clgraft.core.graph.structure import Fits, Node, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import Problem
@@ -45,6 +45,10 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "masks": read_results,
     "chains": join_chains,
 }
+ACROSS = (
+    "norms",
+    "masks",
+)  # of these, those that join or change nodes of a forward pass and of the backward pass after it
 # these ask a device which problems its kernels serve; they run after the others
 FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "epilogues": fuse_epilogues,
@@ -76,6 +80,7 @@ __all__ = [
     "join_chains",
     "join_gradients",
     "join_norms",
+    "join_passes",
     "join_separable",
     "join_totals",
     "join_updates",
@@ -180,6 +185,32 @@ def optimise(
         if counts is not None and graph is not before:
             counts[name] = _size(before, name) - _size(graph, name)
     return graph
+
+
+def join_passes(graph: Structure, count: int, switches: str | None = None) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Return the nodes of a forward and of a backward pass after those graph passes that have to see both.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of both.
+    count : int
+        How many of the nodes are forward ones.
+    switches : str, optional
+        See `switched_on`.
+
+    Returns
+    -------
+    forward, backward : tuple of Node
+        Forward nodes write values of the same names as before, and what else the backward ones read.
+    """
+    first = graph.nodes[:count]
+    made, on = {name for node in first for name in node.writes}, switched_on(switches)
+    for name in ACROSS:
+        graph = PASSES[name](graph) if name in on else graph  # type: ignore[assignment]
+    nodes = graph.nodes
+    count = max((i + 1 for i, node in enumerate(nodes) if made & set(node.writes) or node in first), default=0)
+    return nodes[:count], nodes[count:]
 
 
 def _has_planes(problem: Problem) -> bool:
