@@ -236,6 +236,25 @@ def test_norms_take_activations_across_forward_and_backward(rng, monkeypatch, ac
     assert len(whole) == 3 + 2  # of each convolution, and of each activation that another convolution reads
 
 
+@pytest.mark.parametrize("last", ["leaky", "pool"])
+def test_a_backward_reads_no_output_that_mxnet_does_not_hand_over(rng, monkeypatch, last):
+    """Gradients of rectifiers read results and maxima, but not those that leave the region."""
+    monkeypatch.delenv("CLGRAFT_GRAPH", raising=False)
+    value = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=4, name="conv")
+    if last == "leaky":
+        value = sym.LeakyReLU(value, act_type="leaky", slope=0.3, name="leaky")
+    else:
+        value = sym.Activation(value, act_type="relu", name="relu")
+        value = sym.Pooling(value, kernel=(2, 2), stride=(2, 2), pool_type="max", name="pool")
+    one, joined, report = both(sym.arctan(value, name="native"))
+    assert list(report.regions) == [last]
+    arrays, states = arrays_of(one, rng, data=DATA)
+    head = random(rng, *one.infer_shape(data=DATA)[1][0])
+    for requests in ("write", "add"):
+        options = {"requests": requests, "start": 0.5, "auxiliary": states}
+        compare(*(evaluate(each, arrays, [head], **options) for each in (one, joined)), exact=False)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_dtypes(no_passes, rng, dtype):
     one, joined, _ = both(small())

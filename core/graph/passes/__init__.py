@@ -202,12 +202,14 @@ def join_passes(graph: Structure, count: int, switches: str | None = None) -> tu
     Returns
     -------
     forward, backward : tuple of Node
-        Forward nodes write values of the same names as before, and what else the backward ones read.
+        Forward nodes write values of the same names as before, and what else the backward ones read. Of the graph's
+        outputs these read none that they did not read before: a caller may not have kept it.
     """
     first = graph.nodes[:count]
-    made, on = {name for node in first for name in node.writes}, switched_on(switches)
-    for name in ACROSS:
-        graph = PASSES[name](graph) if name in on else graph  # type: ignore[assignment]
+    made, on = {name for node in first for name in node.writes if name not in node.changes}, switched_on(switches)
+    unread = set(graph.outputs) - {name for node in graph.nodes[count:] for name in node.reads}
+    graph = join_norms(graph) if "norms" in on else graph
+    graph = read_results(graph, unread) if "masks" in on else graph
     nodes = graph.nodes
     count = max((i + 1 for i, node in enumerate(nodes) if made & set(node.writes) or node in first), default=0)
     return nodes[:count], nodes[count:]
