@@ -164,6 +164,7 @@ class RegionProgram:
         both = _saving(alone, whole.changing)
         if self._mixed is not None:
             both = both.mixed(self._mixed, _names(whole))
+        both = both.joined(_names(whole))
         gradients = {name: gradient for name, gradient in alone.found.items() if gradient}
         backward = both.graph(both.backward, list(gradients.values()))
         there = {*whole.arrays, *whole.build.constants, *(value.name for value in both.incoming.values())}

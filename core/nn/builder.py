@@ -12,7 +12,16 @@ import numpy as np
 
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
 from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
-from clgraft.core.graph.passes import Image, Preferences, mix_passes, needed, scaled_norms, settled, switched_on
+from clgraft.core.graph.passes import (
+    Image,
+    Preferences,
+    join_passes,
+    mix_passes,
+    needed,
+    scaled_norms,
+    settled,
+    switched_on,
+)
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
@@ -354,6 +363,15 @@ class Passes:
     def mixed(self, dtype: str, outputs: Iterable[str] = ()) -> Passes:
         """Return passes with products in a type of 16 bits; gradients and outputs, also further ones, stay float32."""
         forward, backward = mix_passes(self._both(outputs), dtype, len(self.forward), len(self.late))
+        return replace(self, forward=forward, backward=backward)
+
+    def joined(self, outputs: Iterable[str] = (), switches: str | None = None) -> Passes:
+        """Return passes after the graph passes that join nodes of both; outputs, also further ones, are still computed.
+
+        Where each pass is compiled by itself, such a graph pass would see one half of what it joins: an activation and
+        its gradient become parts of the batch norm in front of it and of the norm's gradient.
+        """
+        forward, backward = join_passes(self._both(outputs), len(self.forward), switches)
         return replace(self, forward=forward, backward=backward)
 
     def settled(self, kept: Collection[str], preferences: Preferences | None) -> dict[str, Image]:

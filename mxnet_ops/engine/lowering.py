@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -64,11 +64,16 @@ class Lowering:
 
     Attributes
     ----------
+    joins : bool
+        Whether graph passes that have to see forward and backward run on both when training; single operators run node
+        by node.
     kept : tuple of str
         Values that live from forward to backward.
     taken, tokens : int
         Inputs that are arrays of MXNet's, and arrays after them that nothing reads.
     """
+
+    joins: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -126,6 +131,8 @@ class Lowering:
             recorded = record(self._function, *arrays, self._keys, training=train, learns=self._learns)
             if train and self.mixed:
                 recorded = recorded._replace(passes=recorded.passes.mixed(self.mixed))
+            if train and self._learns and self.joins:
+                recorded = recorded._replace(passes=recorded.passes.joined())
             self._recorded[train] = recorded
         return self._recorded[train]
 

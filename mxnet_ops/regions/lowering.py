@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from clgraft.core.planning.precision import FLOAT32
 from clgraft.mxnet_ops.engine.lowering import KEPT, LoweredPass, Lowering
@@ -24,6 +24,8 @@ class RegionLowering(Lowering):
     mixed : str, optional
         As of `Lowering`; other data than float32 have none.
     """
+
+    joins: ClassVar[bool] = True
 
     def __init__(self, region: RegionOperator, shapes: tuple[Shape, ...], dtype: str, mixed: str | None = None) -> None:
         self.region = region

@@ -15,6 +15,7 @@ caffe = pytest.importorskip("caffe")
 from clgraft import core
 from clgraft.caffe_layers.swap import swap_back, swap_net
 from clgraft.core.errors import ProblemError
+from clgraft.core.nn.builder import Passes
 from clgraft.core.problem import SMALL, in_numpy
 from tests.caffe_layers.caffe_nets import TEST, TRAIN, inputs, layer, load
 
@@ -126,6 +127,27 @@ def test_passes_round_only(monkeypatch):
         expected, got = (run(net, seed, ("loss",)) for net in sides)
         for name, values in expected.items():
             np.testing.assert_allclose(got[name], values, rtol=1e-4, atol=1e-4 * np.abs(values).max(), err_msg=name)
+
+
+def test_norms_take_activations_across_forward_and_backward(monkeypatch):
+    """The value of a norm in front of an activation is neither written nor kept, if no blob shows it."""
+    monkeypatch.setenv("CLGRAFT_GRAPH", "")
+    body = (
+        op("Convolution", "a", "data", parameters=CONV) + norm("a", "a") + op("ReLU", "a_relu", "a", "a")
+        + op("Convolution", "b", "a", parameters=CONV) + norm("b", "b") + op("ReLU", "b_relu", "b", "b")
+        + op("Pooling", "d", "b", parameters="pooling_param { pool: AVE kernel_size: 3 }")
+    )  # fmt: skip
+    found = []
+    joined = Passes.joined
+    monkeypatch.setattr(Passes, "joined", lambda *given: found.append((given[0], joined(*given))) or found[-1][1])
+    sides = nets(INPUTS + body + LOSS)
+    for seed in range(2):
+        expected, got = (run(net, seed, ("loss",)) for net in sides)
+        for name, values in expected.items():
+            np.testing.assert_allclose(got[name], values, rtol=1e-4, atol=1e-4 * np.abs(values).max(), err_msg=name)
+    before, after = found[-1]
+    assert len(before.forward) - len(after.forward) == 2
+    assert len(before.backward) - len(after.backward) == 2
 
 
 @pytest.mark.parametrize("phase", [TRAIN, TEST])

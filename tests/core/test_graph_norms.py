@@ -10,7 +10,7 @@ from clgraft.core.graph import Graph, parse_graph
 from clgraft.core.graph.passes import fold_batch_norms, join_norms, read_results
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.nn import activations, elementwise, norms
-from clgraft.core.nn.builder import Build
+from clgraft.core.nn.builder import Build, Passes
 from clgraft.core.nn.element_functions import LEFT, find
 from tests.core.graphs import sample
 
@@ -152,6 +152,79 @@ def test_other_gradients_keep_their_input():
     graph = parse_graph(f"{HEAD}{TRAINING}{LEAKY}{LAST}output z".replace("0.3", "-0.3")).gradients(["x"])
     assert read_results(graph) == graph
     assert read_results(parse_graph(f"{HEAD}{TRAINING}{LEAKY}{LAST}output z").gradients(["x"])) != graph
+
+
+APART = [("relu", ()), ("leaky_relu", (0.3,)), ("clip", (-0.25, 0.5))]
+
+
+def apart(name: str, scalars: tuple[float, ...], residual: bool = False) -> Passes:
+    """Return the passes of two norms of a batch with an activation each, and with moving averages."""
+    build = Build(training=True)
+    x, y = build.input("x", (3, 5, 7)), None
+    for i in range(2):
+        gamma, beta = (build.input(f"n{i}.{word}", (5,)) for word in ("gamma", "beta"))
+        moving = build.state(f"n{i}.mean", (5,)), build.state(f"n{i}.var", (5,))
+        normed = norms.batch_norm(build, x if y is None else y, gamma, beta, eps=1e-3)
+        with build.after_backward(x):
+            norms.update_averages(build, x, normed, moving, **norms.shares(keep=0.9))
+        read = build.pointwise("y0 = x0 + x1;", [normed.y, x])[0] if residual and i else normed.y
+        y = activations.activated(build, read, name, scalars)
+    return build.passes([y], ["x", *(f"n{i}.{word}" for i in range(2) for word in ("gamma", "beta"))])
+
+
+def halves(passes: Passes) -> tuple[Graph, Graph, list[str]]:
+    """Return a forward and a backward graph, and what the second one reads of the first."""
+    backward = passes.graph(passes.backward, [name for name in passes.found.values() if name])
+    made = {name for node in passes.forward for name in node.writes}
+    kept = [value.name for value in backward.inputs if value.name in made]
+    return passes.graph(passes.forward, dict.fromkeys([passes.outputs[0].name, *kept])), backward, kept
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("name, scalars", APART)
+def test_passes_that_run_apart_share_norms_with_activations(context, rng, name, scalars, residual):
+    passes = apart(name, scalars, residual)
+    joined = passes.joined(switches="")
+    before, after = halves(passes), halves(joined)
+    assert kinds(before[0]) != kinds(after[0]) and kinds(before[1]) != kinds(after[1])
+    sizes = [sum(forward.values[name].size for name in kept) for forward, _, kept in (before, after)]
+    assert sizes[1] < sizes[0] or name == "relu"  # its gradient reads results anyway
+    arrays = {**sample(before[1], rng), **sample(before[0], rng)}
+    (incoming,) = (value.name for value in passes.incoming.values())
+    found = []
+    for (forward, backward, kept), run in ((before, evaluate), (after, evaluate), (after, compiled_run(context))):
+        first = run(forward, {value.name: arrays[value.name] for value in forward.inputs})
+        given = {name: np.asarray(first[name]).astype(np.float32) for name in kept}
+        given |= {value.name: arrays[value.name] for value in backward.inputs if value.name not in given}
+        states = {value.name: arrays[value.name].copy() for value in backward.states}
+        second = {**states, **run(backward, {**given, **states})}
+        found.append([first[passes.outputs[0].name], *(second[name] for name in (*backward.outputs, *states))])
+    assert incoming in given and len(found[0]) == 10
+    for exact, *others in zip(*found):
+        for other in others:
+            assert np.abs(other.ravel() - exact.ravel()).max() <= 2e-5 * np.abs(exact).max()
+
+
+def compiled_run(context):
+    """Return a function that runs a graph on the device, as `evaluate` does in float64."""
+    return lambda graph, arrays: context.compile(graph).run(arrays)
+
+
+def test_joined_passes_keep_their_order_and_their_last_nodes():
+    passes = apart("relu", ())
+    joined = passes.joined(switches="")
+    assert passes.joined(switches="-norms,-masks") == passes
+    assert (len(joined.forward), len(joined.backward)) == (len(passes.forward) - 2, len(passes.backward) - 2)
+    assert joined.backward[-2:] == passes.backward[-2:] and len(joined.late) == 2
+    assert not {name for node in joined.forward for name in node.reads} & set(joined.found.values())
+
+
+def test_an_output_in_front_of_an_activation_stays(rng):
+    passes = apart("relu", ())
+    first = next(node for node in passes.forward if node.problem.kind == "batchnorm")
+    joined = passes.joined([first.named("y")], switches="")
+    assert len(joined.forward) == len(passes.forward) - 1
+    assert first in joined.forward
 
 
 def scaled_norm(

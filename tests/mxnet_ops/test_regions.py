@@ -12,6 +12,7 @@ from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
+from clgraft.mxnet_ops.regions import execution
 from tests.mxnet_ops.operator_checks import assert_close, evaluate, random
 
 sym = mx.sym
@@ -79,7 +80,9 @@ def compare(first, second, exact: bool = True) -> None:
 def check(got: np.ndarray, expected: np.ndarray, what: str, exact: bool) -> None:
     if exact:
         np.testing.assert_array_equal(got, expected, err_msg=what)
-    else:
+        return
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected), err_msg=what)
+    if not np.isnan(expected).all():  # a gradient that nobody asked for holds what it held before
         assert_close(got, expected, what=what)
 
 
@@ -184,16 +187,72 @@ def test_bits_of_single_operators(no_passes, rng, requests, train):
         assert not np.array_equal(found[0].auxiliary["norm0_moving_mean"], states["norm0_moving_mean"])
 
 
-def test_with_passes_the_results_differ_by_rounding_only(rng, monkeypatch):
+@pytest.mark.parametrize("requests", ["write", "add", "mixed"])
+def test_with_passes_the_results_differ_by_rounding_only(rng, monkeypatch, requests):
     monkeypatch.delenv("CLGRAFT_GRAPH", raising=False)
     one, joined, _ = both(with_loss())
     arrays, states = arrays_of(one, rng, data=DATA)
+    if requests == "mixed":
+        requests = {name: ("add", "null", "write")[i % 3] for i, name in enumerate(one.list_arguments())}
     for train in (True, False):
         found = []
         for symbol in (one, joined):
             mx.random.seed(11)
-            found.append(evaluate(symbol, arrays, [], train=train, auxiliary=states))
+            options = {"requests": requests, "start": 0.5, "train": train, "auxiliary": states}
+            found.append(evaluate(symbol, arrays, [], **options))
         compare(*found, exact=False)
+
+
+@pytest.mark.parametrize("act_type", ["relu", "clip"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_norms_take_activations_across_forward_and_backward(rng, monkeypatch, act_type, dtype):
+    """Each norm's value is neither written nor kept: its gradient computes it again."""
+    monkeypatch.delenv("CLGRAFT_GRAPH", raising=False)
+    programs, keep = [], execution.RegionProgram.take
+    monkeypatch.setattr(execution.RegionProgram, "take", lambda self: programs.append(self) or keep(self))
+
+    def active(x, name):
+        return (
+            sym.clip(x, -0.2, 0.7, name=name) if act_type == "clip" else sym.Activation(x, act_type="relu", name=name)
+        )
+
+    value = sym.var("data")
+    for i in range(3):
+        value = sym.Convolution(value, kernel=(3, 3), pad=(1, 1), num_filter=5, no_bias=True, name=f"conv{i}")
+        value = active(sym.BatchNorm(value, fix_gamma=i == 1, name=f"norm{i}"), f"act{i}")
+    one, joined, report = both(value)
+    assert len(report.regions) == 1
+    arrays, states = arrays_of(one, rng, data=DATA)
+    arrays, states = ({n: a.astype(dtype) for n, a in group.items()} for group in (arrays, states))
+    head = random(rng, 2, 5, 8, 8, dtype=dtype)
+    for train in (True, False):
+        compare(*(evaluate(each, arrays, [head], train=train, auxiliary=states) for each in (one, joined)), exact=False)
+    lowering = programs[0].lowering
+    for lowered in (lowering.forward(True), lowering.backward(True, range(len(one.list_arguments())))):
+        kinds = [node.problem.kind for node in lowered.graph.nodes]
+        assert kinds.count("batchnorm") >= 3 and "pointwise" not in kinds
+    values = lowering.forward(True).graph.values
+    whole = [name for name in lowering.kept if values[name].size == 2 * 5 * 64]
+    assert len(whole) == 3 + 2  # of each convolution, and of each activation that another convolution reads
+
+
+@pytest.mark.parametrize("last", ["leaky", "pool"])
+def test_a_backward_reads_no_output_that_mxnet_does_not_hand_over(rng, monkeypatch, last):
+    """Gradients of rectifiers read results and maxima, but not those that leave the region."""
+    monkeypatch.delenv("CLGRAFT_GRAPH", raising=False)
+    value = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=4, name="conv")
+    if last == "leaky":
+        value = sym.LeakyReLU(value, act_type="leaky", slope=0.3, name="leaky")
+    else:
+        value = sym.Activation(value, act_type="relu", name="relu")
+        value = sym.Pooling(value, kernel=(2, 2), stride=(2, 2), pool_type="max", name="pool")
+    one, joined, report = both(sym.arctan(value, name="native"))
+    assert list(report.regions) == [last]
+    arrays, states = arrays_of(one, rng, data=DATA)
+    head = random(rng, *one.infer_shape(data=DATA)[1][0])
+    for requests in ("write", "add"):
+        options = {"requests": requests, "start": 0.5, "auxiliary": states}
+        compare(*(evaluate(each, arrays, [head], **options) for each in (one, joined)), exact=False)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])

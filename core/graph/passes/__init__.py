@@ -30,7 +30,7 @@ from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.passes.totals import join_totals
 from clgraft.core.graph.passes.turning import Image
 from clgraft.core.graph.passes.updates import MOST_ON_CPUS, join_updates
-from clgraft.core.graph.structure import Fits, Some, Structure
+from clgraft.core.graph.structure import Fits, Node, Some, Structure
 from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import Problem
@@ -46,6 +46,8 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "masks": read_results,
     "chains": join_chains,
 }
+# of these, those that join or change nodes of a forward pass and of the backward pass after it
+ACROSS = ("norms", "masks")
 # these ask a device which problems its kernels serve; they run after the others
 FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "residuals": join_residuals,
@@ -79,6 +81,7 @@ __all__ = [
     "join_chains",
     "join_gradients",
     "join_norms",
+    "join_passes",
     "join_residuals",
     "join_separable",
     "join_totals",
@@ -184,6 +187,34 @@ def optimise(
         if counts is not None and graph is not before:
             counts[name] = _size(before, name) - _size(graph, name)
     return graph
+
+
+def join_passes(graph: Structure, count: int, switches: str | None = None) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Return the nodes of a forward and of a backward pass after those graph passes that have to see both.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of both.
+    count : int
+        How many of the nodes are forward ones.
+    switches : str, optional
+        See `switched_on`.
+
+    Returns
+    -------
+    forward, backward : tuple of Node
+        Forward nodes write values of the same names as before, and what else the backward ones read. Of the graph's
+        outputs these read none that they did not read before: a caller may not have kept it.
+    """
+    first = graph.nodes[:count]
+    made, on = {name for node in first for name in node.writes if name not in node.changes}, switched_on(switches)
+    unread = set(graph.outputs) - {name for node in graph.nodes[count:] for name in node.reads}
+    graph = join_norms(graph) if "norms" in on else graph
+    graph = read_results(graph, unread) if "masks" in on else graph
+    nodes = graph.nodes
+    count = max((i + 1 for i, node in enumerate(nodes) if made & set(node.writes) or node in first), default=0)
+    return nodes[:count], nodes[count:]
 
 
 def _has_planes(problem: Problem) -> bool:

@@ -7,7 +7,7 @@ maximum is above 0, and below the limit, where the element that it came from is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from clgraft.core.graph.passes.norms import activation_of, activation_with_gradient
@@ -18,10 +18,16 @@ from clgraft.core.operators.pooling import PoolProblem
 LIMITED = re.compile(r"y0 = x0 > 0 \? \(x0 < ([\d.]*[1-9][\d.]*) \? x0 : \1\) : 0;?")  # as ReLU6 has it
 
 
-def read_results(graph: Some) -> Some:
+def read_results(graph: Some, unread: Collection[str] = ()) -> Some:
     """Return the graph with gradients of rectifiers that read results instead of inputs.
 
     One is above 0, and below the limit, where the other is, so the bits stay the same.
+
+    Parameters
+    ----------
+    graph : Graph
+    unread : collection of str, optional
+        Results that no gradient is to read.
     """
     nodes = list(graph.nodes)
     found: list[tuple[int, str, str]] = []
@@ -34,15 +40,15 @@ def read_results(graph: Some) -> Some:
             if number == i or reader != graph.nodes[number]:
                 continue
             known = activation_with_gradient(graph, node, number)
-            if known is not None:
+            if known is not None and after not in unread:
                 arguments = (after if name == before else name for name in reader.arguments)
                 nodes[number] = replace(reader, arguments=tuple(arguments))
                 if activation_of(node) != "leaky_relu":  # sums of products with slopes are rounded elsewhere
                     found.append((number, known[1], after))
-    return _before_pooling(graph.with_nodes(nodes), found)
+    return _before_pooling(graph.with_nodes(nodes), found, unread)
 
 
-def _before_pooling(graph: Some, gradients: Iterable[tuple[int, str, str]]) -> Some:
+def _before_pooling(graph: Some, gradients: Iterable[tuple[int, str, str]], unread: Collection[str]) -> Some:
     """Return the graph with gradients of rectifiers before those of max pooling; the bits stay the same.
 
     Of each gradient: its number, and what it reads, the gradient that comes in and the rectifier's result.
@@ -55,7 +61,7 @@ def _before_pooling(graph: Some, gradients: Iterable[tuple[int, str, str]]) -> S
             continue
         pooling, mask = graph.nodes[place], graph.nodes[number]
         maxima = _maxima(graph, pooling, result) if set(mask.reads) == {incoming, result} else None
-        if maxima is None or graph.changes_between((maxima, pooling.named("dy")), place, number):
+        if maxima is None or maxima in unread or graph.changes_between((maxima, pooling.named("dy")), place, number):
             continue
         masked = fresh(f"{maxima}.masked", taken)
         names = {incoming: pooling.named("dy"), result: maxima}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|==|!=|&&|\|\||[-+*/]=|[-+*/()<>!?:,;=]))"
 )
 IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")
+LOCAL = re.compile(r"\bt_\w+")  # as `local_name` writes it
 TYPES = ("real", "float", "double")
 CONSTANTS = {
     "M_PI": math.pi,
@@ -318,6 +320,21 @@ class Assignments:
             kind = "" if s.target in declared else "VALUE "
             declared.add(s.target)
             words.append(f"{kind}{local_name(s.target)} = {s.value.text};")
+        return " ".join(words)
+
+    def meaning(self) -> str:
+        """Write what the outputs need, with inputs and scalars in place of the local names that only stand for them."""
+        statements = self.part(tuple(range(self.outputs)))
+        times = Counter(s.target for s in statements)
+        stand: dict[str, str] = {}  # in C text: local names, and what they stand for
+        words = []
+        for s in statements:
+            target, text = local_name(s.target), LOCAL.sub(lambda found: stand.get(found[0], found[0]), s.value.text)
+            fixed = s.value.operator == "name" and (not times[s.value.word] or local_name(s.value.word) in stand)
+            if fixed and times[s.target] == 1 and not is_output(s.target):
+                stand[target] = text
+            else:
+                words.append(f"{target} = {text};")
         return " ".join(words)
 
     def reads(self, outputs: tuple[int, ...]) -> frozenset[str]:

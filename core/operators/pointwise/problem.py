@@ -101,7 +101,7 @@ class PointwiseProblem(Problem):
         if any(self.reductions) or self.alpha or self.beta or self.float32_arguments or self.assignments.outputs != 1:
             return False
         other = read_assignments(text, len(self.inputs), self.parameters)
-        return self.assignments.c_text((0,)) == other.c_text((0,))
+        return self.assignments.meaning() == other.meaning()
 
     @classmethod
     def sum_of(cls, shape: Sequence[int], count: int, dtype: str) -> PointwiseProblem:
