@@ -143,8 +143,9 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
     block = min(round_up(ceil_div(work.pixels, ceil_div(work.pixels, most)), tile.lanes * work.numbers), most)
     count, operands = ceil_div(work.pixels, block), block // work.numbers
     threads = device.compute_units
-    element = COSTS["load" if work.itemsize == work.size else "small"]
+    element = COSTS["load" if work.numbers == 1 else "pair"]
     step = tile.rows * tile.vectors / COSTS["fmas"] + tile.rows * element + tile.vectors * COSTS["load"]
+    convert = COSTS["convert"] if work.converts else 0
     local_bytes = min(LOCAL_BYTES, device.local_memory - SPARE_BYTES)
     converted = work.converted_bytes(block, tile)
     for item_tiles in _parts(column_tiles):
@@ -155,8 +156,9 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
             products = item_rows * item_tiles * (operands * step + tile.rows * tile.vectors * COSTS["sums"])
             rows_bytes = item_rows * tile.rows * block * work.itemsize
             fetched = rows_bytes / FETCHED_BYTES * COSTS["fetch"] * (item_tiles if rows_bytes > NEAR_BYTES else 1)
+            converting = block / tile.lanes * item_rows * tile.rows * convert
             turning = operands / tile.lanes * lanes * COSTS["gradient"]
-            of_block = turning + products + fetched + COSTS["block"]
+            of_block = turning + converting + products + fetched + COSTS["block"]
             for blocks in sorted({ceil_div(count, n) for n in range(1, min(count, 256) + 1)}):
                 splits = ceil_div(count, blocks)
                 items = splits * ceil_div(row_tiles, item_rows) * ceil_div(column_tiles, item_tiles) * work.groups
