@@ -383,8 +383,8 @@ void store_columns(global stored *y, local real *tile, const long p, const int c
         for (int i = 0; i < (length); i++) copy_one; \
     }
 
-// Sets the sums of a register tile to the biases of its rows where it is `biased`, else to zeros. Rows beyond `rows` are
-// not stored; they repeat the last one's.
+// Sets the sums of a register tile to the biases of its rows where it is `biased`, else to zeros. Rows beyond `rows`,
+// which are not stored, repeat the last one's.
 #define START_TILE(acc, biased, biases, rows)            \
     if (biased) {                                        \
         TILE_SET(acc, LOAD(biases, min(i_, (rows) - 1))) \
