@@ -134,6 +134,10 @@ FILTERS = {
     "stride": "n2 ic13 ih33 iw38 oc40 kh1 kw1 sh2 sw2",
     "stride and padding": "n2 ic13 ih17 iw11 oc40 kh1 kw1 sh3 sw2 ph1 pw1",
     "doubles": "f64 n2 ic21 ih13 iw19 oc50 kh1 kw1",
+    "halves": "f16 n3 ic21 ih13 iw19 oc50 kh1 kw1",
+    "halves of small images": "f16 g2 n40 ic46 ih3 iw5 oc70 kh1 kw1",
+    "halves, stride": "f16 n2 ic13 ih33 iw38 oc40 kh1 kw1 sh2 sw2",
+    "brains": "bf16 n3 ic21 ih13 iw19 oc50 kh1 kw1",
 }
 
 
@@ -146,7 +150,7 @@ def test_filters_of_every_tile(name: str, turned: int, workers: int) -> None:
         pytest.skip("the device has no float64")
     context.device = replace(context.device, compute_units=workers)
     arrays = whole_numbers(problem)
-    expected = reference(problem, arrays)
+    expected = reference(problem, arrays).astype(problem.dtype)
     for vectors in gemm.VECTORS:
         assert np.array_equal(compute(context, problem, arrays, vectors=vectors, turned=turned), expected)
 
@@ -165,7 +169,6 @@ def test_settings_of_filters_that_do_not_fit_are_declined() -> None:
     planner = core.context().planner
     for text, settings in (
         ("n1 ic4 ih5 iw5 oc4 kh3 kw3", {"vectors": 2, "turned": 1}),
-        ("f16 n1 ic4 ih5 iw5 oc4 kh1 kw1", {"vectors": 2, "turned": 1}),
         ("n1 ic4 ih5 iw5 oc4 kh1 kw1", {"vectors": 4, "turned": 1}),
         ("n1 ic4 ih5 iw5 oc4 kh1 kw1", {"turned": 1}),
     ):
@@ -173,9 +176,10 @@ def test_settings_of_filters_that_do_not_fit_are_declined() -> None:
             gemm.plan(named(text, "backward_filter"), planner, settings)
 
 
-def test_filters_are_gathered_where_a_block_does_not_fit_local_memory() -> None:
+@pytest.mark.parametrize("dtype", ["", "f16 "])
+def test_filters_are_gathered_where_a_block_does_not_fit_local_memory(dtype: str) -> None:
     context = Context.on(None)
-    problem = core.parse("conv backward_filter n8 ic64 ih56 iw56 oc256 kh1 kw1")
+    problem = core.parse(f"conv backward_filter {dtype}n8 ic64 ih56 iw56 oc256 kh1 kw1")
     for memory, kernel in ((64 * 1024, "filter_in_place"), (16 * 1024, "conv_filter")):
         context.device = replace(context.device, local_memory=memory)
         launches = gemm.plan(problem, context.planner, {}).launches

@@ -31,6 +31,10 @@ CONVOLUTIONS = (
     "conv backward_data bf16 g2 n1 ic6 ih11 iw11 oc8 kh4 kw5 sh3 sw2 ph1 pw2",
     "conv backward_filter bf16 n3 ic9 ih7 iw7 oc20 kh1 kw1",
     "conv backward_filter bf16 g2 n2 ic6 ih9 iw13 oc34 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv backward_filter bf16 n3 ic21 ih14 iw23 oc50 kh1 kw1",
+    "conv backward_filter bf16 n70 ic70 ih3 iw6 oc41 kh1 kw1",
+    "conv backward_filter bf16 g3 n2 ic15 ih10 iw11 oc39 kh1 kw1",
+    "conv backward_filter bf16 n2 ic13 ih33 iw39 oc40 kh1 kw1 sh3 sw2",
 )
 DENSE = ("dense forward bf16 n40 i70 o33 b1", "dense backward_data bf16 n11 i30 o66 t1")
 

@@ -4,9 +4,10 @@
 //         a[row][p] * b[column][p]
 //
 // One of a and b is x, the other one dy; rows are the channels of a group in a, columns those in b. a is read where it
-// lies: a step multiplies with one pixel of each of MR rows, from cache lines that the next steps use. b is transposed
-// block by block into local memory. So the tensor with fewer channels should be b. A block's pixels are numbered over
-// all images.
+// lies: a step multiplies with one pixel of each of MR rows, from cache lines that the next steps use; of numbers of 16
+// bits, a block's are converted into local memory first, for all tiles of columns. b is transposed block by block into
+// local memory. So the tensor with fewer channels should be b. A block's pixels are numbered over all images. Operands
+// that are pairs are of two neighbours of an image, which has an even number of pixels.
 //
 // Work-items, which are work-groups, share items by tickets: a split of the pixels (innermost), a range of row tiles, a
 // range of column tiles in one group. What the next block reads is asked for while this one is multiplied, evenly
@@ -22,6 +23,29 @@
 
 #define LINE (64 / (int)sizeof(stored))  // elements of a cache line
 
+#if STORAGE == 16 && !PAIRED
+#define CONVERTED 1
+#define ROW_OPERAND(i, p) rows_of_block[(i) * pitch + (p)]
+#else
+#define CONVERTED 0
+#define ROW_OPERAND(i, p) OPERAND_AT(a_of[i] + at, 0)
+#endif
+
+// to[i][p] = element p of row i of a block of `count` pixels: the first one is pixel `begin` of an image, at a[i] + at.
+void convert_rows(local real *to, const int pitch, global const stored **a, long at, const int count, const long begin,
+                  const long pixels, const long image_size) {
+    for (int p = 0, end = (int)min((long)count, pixels - begin); p < count;) {
+        for (int i = 0; i < MR; i++) {
+            int k = p;
+            for (; k + VL <= end; k += VL) STORE_REALS(to + i * pitch + k, VLOAD(a[i] + at, k - p));
+            for (; k < end; k++) to[i * pitch + k] = LOAD(a[i] + at, k - p);
+        }
+        at += end - p + image_size - pixels;
+        p = end;
+        end = (int)min((long)count, end + pixels);
+    }
+}
+
 typedef struct {
     FILTER_SPLIT_FIELDS  // block: pixels of a block; blocks: of a split; rows and tiles: register tiles of an item
 } FilterSplit;
@@ -29,14 +53,15 @@ typedef struct {
 kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, partial), TENSOR(dw),
                             const int accumulate, const int batch, const int row_count, const int column_count,
                             const int groups, const long pixels, const FilterSplit cut, volatile global int *tickets,
-                            local real *turned) {
+                            local operand *turned, local real *rows_of_block) {
     const int row_tiles = (row_count + MR - 1) / MR, column_tiles = (column_count + COLS - 1) / COLS;
     const int row_items = (row_tiles + cut.rows - 1) / cut.rows,
               column_items = (column_tiles + cut.tiles - 1) / cut.tiles;
     const long all = batch * pixels, split_size = (long)cut.blocks * cut.block;
     const long a_image = groups * row_count * pixels, b_image = groups * column_count * pixels;
     const int splits = (int)((all + split_size - 1) / split_size), workers = get_global_size(0);
-    const int items = splits * row_items * column_items * groups, turned_pitch = (cut.block + VL) * COLS;
+    const int items = splits * row_items * column_items * groups;
+    const int turned_pitch = (cut.block / NUMBERS + VL) * COLS, pitch = cut.block + VL;
     long next_a[MOST_PIXELS / LINE + 1], next_b[MOST_PIXELS / LINE + 1];  // where lines of the next block begin
 
     FOR_ITEMS(share) {
@@ -49,6 +74,7 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
         const long first_pixel = split * split_size, last_pixel = min(first_pixel + split_size, all);
         global const stored *as = OPEN(a) + group * row_count * pixels;
         global const stored *bs = OPEN(b) + group * column_count * pixels;
+        const int row_turns = (last_row - first_row + MR - 1) / MR;
         const int asked = (COLS * MR + last_row - first_row - 1) / (last_row - first_row);  // columns for each product
         for (long first = first_pixel; first < last_pixel; first += cut.block) {
             const int count = (int)min(last_pixel - first, (long)cut.block);
@@ -71,70 +97,71 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                 }
                 b_at += b_image - (p ? 0 : begin);
             }
-            for (int tile = 0; tile < tile_count; tile++) {
+            for (int turn = 0; turn < row_turns * tile_count; turn++) {
+                const int tile = CONVERTED ? turn % tile_count : turn / row_turns;
+                const int row = first_row + (CONVERTED ? turn / tile_count : turn % row_turns) * MR;
+                const int rows = min(last_row - row, MR);
                 global real *sums = OPEN(partial) + ((split * groups + group) * column_tiles + first_tile + tile) *
                                                         (long)row_count * COLS;
-                for (int row = first_row; row < last_row; row += MR) {
-                    const int rows = min(last_row - row, MR);
-                    global const stored *a_of[MR];
-                    realv acc[MR][NV];
-                    TILE_ROWS {
-                        a_of[i_] = as + (row + min(i_, rows - 1)) * pixels;
-                        TILE_VECTORS {
-                            acc[i_][v_] = first > first_pixel && i_ < rows
-                                              ? LOAD_REALS(sums + (row + i_) * COLS + v_ * VL)
-                                              : (realv)(0);
-                        }
+                global const stored *a_of[MR];
+                realv acc[MR][NV];
+                TILE_ROWS {
+                    a_of[i_] = as + (row + min(i_, rows - 1)) * pixels;
+                    TILE_VECTORS {
+                        acc[i_][v_] = first > first_pixel && i_ < rows ? LOAD_REALS(sums + (row + i_) * COLS + v_ * VL)
+                                                                       : (realv)(0);
                     }
-                    long at = image * a_image + begin;
-                    int end = (int)min((long)count, pixels - begin);  // of an image's pixels
-                    local const real *vectors = turned + tile * turned_pitch;
-                    for (int p = 0; p < count;) {
-                        const int stop = asks ? min(p / LINE * LINE + LINE, end) : end;
-                        if (asks) {
-                            global const stored *a_next = as + next_a[p / LINE] + row * pixels;
-                            global const stored *b_next =
-                                bs + next_b[p / LINE] +
-                                (first_column + tile * COLS + (row - first_row) / MR * asked) * pixels;
-                            if (p / LINE % tile_count == tile) {
-                                TILE_ROWS __builtin_prefetch(a_next + i_ * pixels, 0, 2);
-                            }
-                            for (int i = 0; i < asked; i++) __builtin_prefetch(b_next + i * pixels, 0, 2);
+                }
+                if (CONVERTED && tile == 0)
+                    convert_rows(rows_of_block, pitch, a_of, image * a_image + begin, count, begin, pixels, a_image);
+                long at = image * a_image + begin;
+                int end = (int)min((long)count, pixels - begin);  // of an image's pixels
+                local const operand *vectors = turned + tile * turned_pitch;
+                for (int p = 0; p < count;) {
+                    const int stop = asks ? min(p / LINE * LINE + LINE, end) : end;
+                    if (asks) {
+                        global const stored *a_next = as + next_a[p / LINE] + row * pixels;
+                        global const stored *b_next =
+                            bs + next_b[p / LINE] +
+                            (first_column + tile * COLS + (row - first_row) / MR * asked) * pixels;
+                        if (p / LINE % tile_count == tile) {
+                            TILE_ROWS __builtin_prefetch(a_next + i_ * pixels, 0, 2);
                         }
-                        for (; p < stop; p++) {
-                            TILE_STEP(acc, a_of[i_][at], vector_[v_] = LOAD_REALS(vectors + v_ * VL))
-                            at++;
-                            vectors += COLS;
-                        }
-                        if (p == end) {
-                            at += a_image - pixels;
-                            end = (int)min((long)count, end + pixels);
-                        }
+                        for (int i = 0; i < asked; i++) __builtin_prefetch(b_next + i * pixels, 0, 2);
                     }
-                    const int column = first_column + tile * COLS, columns = min(column_count - column, COLS);
-                    global stored *dws = OPEN(dw) + (group * row_count + row) * (long)column_count + column;
-                    if (ends && columns == COLS) {
-                        TILE_ROWS {
-                            if (i_ < rows) {
-                                TILE_VECTORS {
-                                    const realv old_ = accumulate ? VLOAD(dws, v_ * VL) : (realv)(0);
-                                    VSTORE(dws, v_ * VL, acc[i_][v_] + old_);
-                                }
-                            }
-                            dws += column_count;
-                        }
-                        continue;
+                    for (; p < stop; p += NUMBERS) {
+                        TILE_STEP(acc, ROW_OPERAND(i_, p), vector_[v_] = LOAD_OPERANDS(vectors + v_ * VL))
+                        at += NUMBERS;
+                        vectors += COLS;
                     }
+                    if (p == end) {
+                        at += a_image - pixels;
+                        end = (int)min((long)count, end + pixels);
+                    }
+                }
+                const int column = first_column + tile * COLS, columns = min(column_count - column, COLS);
+                global stored *dws = OPEN(dw) + (group * row_count + row) * (long)column_count + column;
+                if (ends && columns == COLS) {
                     TILE_ROWS {
                         if (i_ < rows) {
-                            TILE_VECTORS STORE_REALS(sums + (row + i_) * COLS + v_ * VL, acc[i_][v_]);
+                            TILE_VECTORS {
+                                const realv old_ = accumulate ? VLOAD(dws, v_ * VL) : (realv)(0);
+                                VSTORE(dws, v_ * VL, acc[i_][v_] + old_);
+                            }
                         }
-                    }
-                    for (int i = 0; ends && i < rows; i++) {
-                        for (int j = 0; j < columns; j++)
-                            STORE(dws, j, sums[(row + i) * COLS + j] + (accumulate ? LOAD(dws, j) : 0));
                         dws += column_count;
                     }
+                    continue;
+                }
+                TILE_ROWS {
+                    if (i_ < rows) {
+                        TILE_VECTORS STORE_REALS(sums + (row + i_) * COLS + v_ * VL, acc[i_][v_]);
+                    }
+                }
+                for (int i = 0; ends && i < rows; i++) {
+                    for (int j = 0; j < columns; j++)
+                        STORE(dws, j, sums[(row + i) * COLS + j] + (accumulate ? LOAD(dws, j) : 0));
+                    dws += column_count;
                 }
             }
         }

@@ -56,13 +56,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), cons
                 int run_number = 0;
                 for (int tile = 0; tile * COLS < count; tile++) {
                     realv acc[MR][NV];
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-                        const real start =
-                            has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
-#pragma unroll
-                        for (int v = 0; v < NV; v++) acc[i][v] = start;
-                    }
+                    START_TILE(acc, has_bias && from == 0, OPEN(bias) + group * m_count + m, m_rows)
 #if KEEP_SUMS
                     local real *sums = kept + ((m_tile - block.m_first) * block_tiles + tile) * MR * COLS;
                     if (from > 0) {

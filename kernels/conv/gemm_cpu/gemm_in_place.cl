@@ -140,13 +140,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                     global const stored *asking = OPEN(x) + ask_source[tile] + (next_from + asked) * row_size;
                     const int every = ask_source[tile] >= 0 && asks > 0 ? max(k_count / asks, 1) : k_count;
                     realv acc[MR][NV];
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-                        const real start =
-                            has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
-#pragma unroll
-                        for (int v = 0; v < NV; v++) acc[i][v] = start;
-                    }
+                    START_TILE(acc, has_bias && from == 0, OPEN(bias) + group * m_count + m, m_rows)
 #if KEEP_SUMS
                     local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
                     if (from > 0) {

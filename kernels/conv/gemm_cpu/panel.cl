@@ -304,20 +304,68 @@ void store_run(global stored *y, local const real *values, const int length, con
     for (int l = 0; l < length; l++) STORE(y, l, values[l] + (add ? LOAD(y, l) : 0));
 }
 
+// Whether a tile's rows are rounded before they are stored: runs then are pieces of 16 bits, however short.
+#if STORAGE == 16
+#define ROUNDS_ROWS (!FINISHES_RUNS && !add)
+
+// Computes the epilogue of a tile's rows as finish_rows does, and rounds them.
+void round_rows(ushort *rounded, local const real *tile, const int rows, const long channel TAKE_EPILOGUE) {
+    for (int i = 0; i < rows; i++) {
+        for (int l = i * COLS; l < (i + 1) * COLS; l += VL) {
+            const realv value = EPILOGUE_VECTOR(LOAD_REALS(tile + l), channel + i, 0);
+            CAT(vstore, VL)(CAT(narrow, VL)(value), 0, rounded + l);
+        }
+    }
+}
+
+// Copies numbers by n where there are as many; the last n may overlap the ones before.
+#define COPY_BITS(n)                                                                                   \
+    if (length >= n) {                                                                                 \
+        for (int l = 0; l < length - n; l += n) CAT(vstore, n)(CAT(vload, n)(0, from + l), 0, to + l); \
+        CAT(vstore, n)(CAT(vload, n)(0, from + length - n), 0, to + length - n);                       \
+        return;                                                                                        \
+    }
+
+void copy_rounded(global stored *y, const ushort *from, const int length) {
+    global ushort *to = (global ushort *)y;
+    COPY_BITS(VL)
+#if VL > 8
+    COPY_BITS(8)
+#endif
+#if VL > 4
+    COPY_BITS(4)
+#endif
+    for (int l = 0; l < length; l++) to[l] = from[l];
+}
+#else
+#define ROUNDS_ROWS false
+#define round_rows(...)
+#define copy_rounded(...)
+#endif
+
 // Finishes and stores the first `columns` pixels of a tile, which are the result's from p on, in one image or in
 // several; `m_rows` channels of a group, the first of them m.
 void store_columns(global stored *y, local real *tile, const long p, const int columns, const long pixels,
                    const int group, const int groups, const int m_count, const int m, const int m_rows,
                    const bool add TAKE_EPILOGUE) {
-    if (!FINISHES_RUNS) finish_rows(tile, m_rows, group * m_count + m PASS_EPILOGUE);
+    ushort rounded[MR * COLS];
+    if (ROUNDS_ROWS) {
+        round_rows(rounded, tile, m_rows, group * m_count + m PASS_EPILOGUE);
+    } else if (!FINISHES_RUNS) {
+        finish_rows(tile, m_rows, group * m_count + m PASS_EPILOGUE);
+    }
     for (int at = 0; at < columns;) {
         const long q = p + at, image = q / pixels, rest = q - image * pixels;
         const int length = (int)min((long)(columns - at), pixels - rest);
         global stored *ys = y + ((image * groups + group) * m_count + m) * pixels + rest;
         for (int i = 0; i < m_rows; i++) {
-            local real *values = tile + i * COLS + at;
-            if (FINISHES_RUNS) finish_run(values, length, group * m_count + m + i, ys - y PASS_EPILOGUE);
-            store_run(ys, values, length, add);
+            if (ROUNDS_ROWS) {
+                copy_rounded(ys, rounded + i * COLS + at, length);
+            } else {
+                local real *values = tile + i * COLS + at;
+                if (FINISHES_RUNS) finish_run(values, length, group * m_count + m + i, ys - y PASS_EPILOGUE);
+                store_run(ys, values, length, add);
+            }
             ys += pixels;
         }
         at += length;
@@ -335,20 +383,29 @@ void store_columns(global stored *y, local real *tile, const long p, const int c
         for (int i = 0; i < (length); i++) copy_one; \
     }
 
+// Sets the sums of a register tile to the biases of its rows where it is `biased`, else to zeros. Rows beyond `rows`,
+// which are not stored, repeat the last one's.
+#define START_TILE(acc, biased, biases, rows)            \
+    if (biased) {                                        \
+        TILE_SET(acc, LOAD(biases, min(i_, (rows) - 1))) \
+    } else {                                             \
+        TILE_SET(acc, 0)                                 \
+    }
+
 // Writes or adds a whole register tile: MR rows of VL * NV pixels, the first at ys and of channel `first`, `pitch`
 // elements apart. `once` says that nothing is added to them, neither now nor later.
-#define STORE_TILE(acc, ys, pitch, first, add, once)                                                     \
-    {                                                                                                    \
-        global stored *ys_ = ys;                                                                         \
-        const long pitch_ = pitch;                                                                       \
-        const int first_ = first;                                                                        \
-        const bool past_ = GOES_PAST(ys_, (once) && pitch_ % VL == 0);                                   \
-        TILE_ROWS {                                                                                      \
-            TILE_VECTORS {                                                                               \
-                const realv old_ = (add) ? VLOAD(ys_, v_ * VL) : (realv)(0);                             \
-                const realv value_ = EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + v_ * VL - OPEN(y)); \
-                PUT_VECTOR(past_, ys_, v_ * VL, value_ + old_)                                           \
-            }                                                                                            \
-            ys_ += pitch_;                                                                               \
-        }                                                                                                \
+#define STORE_TILE(acc, ys, pitch, first, add, once)                                                    \
+    {                                                                                                   \
+        global stored *ys_ = ys;                                                                        \
+        const long pitch_ = pitch;                                                                      \
+        const int first_ = first;                                                                       \
+        TILE_SET(acc, EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + i_ * pitch_ + v_ * VL - OPEN(y))) \
+        if (add) {                                                                                      \
+            TILE_SET(acc, acc[i_][v_] + VLOAD(ys_, i_ * pitch_ + v_ * VL))                              \
+        }                                                                                               \
+        if (GOES_PAST(ys_, (once) && pitch_ % VL == 0)) {                                               \
+            TILE_ROWS { TILE_VECTORS PUT_PAST(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }               \
+        } else {                                                                                        \
+            TILE_ROWS { TILE_VECTORS VSTORE(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }                 \
+        }                                                                                               \
     }

@@ -154,8 +154,7 @@ def candidates(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Iter
     work-item, and ``blocks`` of pixels that it sums; of those that differ in the number of parts only the best.
     """
     yield {}
-    if numbers == 1:
-        yield from filter_in_place.candidates(problem, planner)
+    yield from filter_in_place.candidates(problem, numbers)
     grid, groups = forward_grid(problem), problem.groups
     channels, out_count = problem.in_channels // groups, problem.out_channels // groups
     listed = []
@@ -205,10 +204,10 @@ def plan(
     """Plan the products over splits of the pixels, and their sum in a fixed order; operands have so many pixels."""
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if "turned" in chosen:
-        return filter_in_place.plan(problem, planner, chosen)
-    if not chosen and filter_in_place.is_served(problem):
+        return filter_in_place.plan(problem, planner, chosen, numbers)
+    if not chosen and filter_in_place.is_served(problem, numbers):
         with suppress(Declined):
-            return filter_in_place.plan(problem, planner, {})
+            return filter_in_place.plan(problem, planner, {}, numbers)
     if chosen and chosen.get("vectors") not in VECTORS:
         raise Declined(f"got settings {chosen}, expected vectors of {VECTORS}, pixels, rows, tiles and blocks")
     grid = forward_grid(problem)

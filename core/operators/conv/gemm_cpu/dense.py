@@ -24,11 +24,11 @@ ELEMENTS = 16384  # elements that a work-item writes
 def can_be_dense(problem: ConvProblem) -> bool:
     """Return whether the stride can be taken out of the product: pixels are then collected first, or spread at last.
 
-    In float16 a gradient that is added to what is there would be rounded twice.
+    In 16 bits a gradient of x that is added to what is there would be rounded twice.
     """
     if prod(problem.kernel) != 1 or all(stride == 1 for stride in problem.stride):
         return False
-    return problem.direction == "forward" or problem.dtype not in SMALL
+    return problem.direction != "backward_data" or problem.dtype not in SMALL
 
 
 def dense_pixels(problem: ConvProblem, layout: WorkspaceLayout) -> Workspace:

@@ -30,14 +30,15 @@ from clgraft.core.planning.launches import (
     Workspace,
     ints,
 )
+from clgraft.core.planning.pairs import NUMBERS, pair_defines
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import SMALL, ceil_div, round_up
+from clgraft.core.problem import ceil_div, round_up
 
 FILE = "conv/gemm_cpu/filter_in_place.cl"
 COSTS = costs("filter_in_place")
-BLOCK = 256  # most pixels of a block, the kernel's MOST_PIXELS
+BLOCK = 256  # most operands of a block, whose pixels are the kernel's MOST_PIXELS
 LOCAL_BYTES = 448 * 1024  # of a block's transposed pixels: about half of a core's L2 cache
 SPARE_BYTES = 512  # of local memory, for how runtimes align it
 NEAR_BYTES = 256 * 1024  # of a block's rows that stay in the L2 cache while all tiles of columns are multiplied
@@ -76,29 +77,47 @@ class Split:
 
 @dataclass(frozen=True)
 class _Product:
-    """The product without its split: channels and outputs of a group, pixels of all images."""
+    """The product without its split: channels and outputs of a group, pixels of all images, pixels of an operand.
+
+    And bytes of a sum and of an operand, and of a pixel in memory.
+    """
 
     channels: int
     outputs: int
     groups: int
     pixels: int
+    numbers: int
     size: int
+    itemsize: int
 
     @classmethod
-    def of(cls, problem: ConvProblem) -> _Product:
+    def of(cls, problem: ConvProblem, numbers: int) -> _Product:
         groups = problem.groups
         pixels = problem.batch * prod(problem.out_size)
-        size = arithmetic_bytes(problem.dtype)
-        return cls(problem.in_channels // groups, problem.out_channels // groups, groups, pixels, size)
+        sizes = arithmetic_bytes(problem.dtype), np.dtype(problem.dtype).itemsize
+        return cls(problem.in_channels // groups, problem.out_channels // groups, groups, pixels, numbers, *sizes)
+
+    @property
+    def converts(self) -> bool:
+        """Whether a block's rows are converted before they are multiplied."""
+        return self.itemsize * self.numbers < self.size
+
+    def column_bytes(self, block: int, tile: RegisterTile) -> int:
+        """Return the bytes of a column of transposed operands."""
+        return (block // self.numbers + tile.lanes) * self.size
+
+    def converted_bytes(self, block: int, tile: RegisterTile) -> int:
+        """Return the bytes of a tile's converted rows."""
+        return tile.rows * (block + tile.lanes) * self.size if self.converts else self.size
 
     def sides(self, turned: bool) -> tuple[int, int]:
         """Return the number of rows and of columns of a group."""
         return (self.outputs, self.channels) if turned else (self.channels, self.outputs)
 
 
-def is_served(problem: ConvProblem) -> bool:
-    """Return whether a problem's pixels lie side by side in x, or can be collected so; halves would be converted."""
-    if not problem.batch or problem.dtype in SMALL:
+def is_served(problem: ConvProblem, numbers: int = 1) -> bool:
+    """Return whether a problem's pixels lie side by side in x, or can be collected so, in whole operands."""
+    if not problem.batch or prod(problem.out_size) % numbers:
         return False
     return forward_grid(problem).plain or can_be_dense(problem)
 
@@ -120,22 +139,26 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
     """
     rows, columns = work.sides(turned)
     row_tiles, column_tiles = ceil_div(rows, tile.rows), ceil_div(columns, tile.columns)
-    count = ceil_div(work.pixels, BLOCK)
-    block = min(round_up(ceil_div(work.pixels, count), tile.lanes), BLOCK)
-    count = ceil_div(work.pixels, block)
+    most = BLOCK * work.numbers
+    block = min(round_up(ceil_div(work.pixels, ceil_div(work.pixels, most)), tile.lanes * work.numbers), most)
+    count, operands = ceil_div(work.pixels, block), block // work.numbers
     threads = device.compute_units
-    step = tile.rows * tile.vectors / COSTS["fmas"] + (tile.rows + tile.vectors) * COSTS["load"]
+    element = COSTS["load" if work.numbers == 1 else "pair"]
+    step = tile.rows * tile.vectors / COSTS["fmas"] + tile.rows * element + tile.vectors * COSTS["load"]
+    convert = COSTS["convert"] if work.converts else 0
     local_bytes = min(LOCAL_BYTES, device.local_memory - SPARE_BYTES)
+    converted = work.converted_bytes(block, tile)
     for item_tiles in _parts(column_tiles):
-        if item_tiles * (block + tile.lanes) * tile.columns * work.size > local_bytes:
+        if item_tiles * tile.columns * work.column_bytes(block, tile) + converted > local_bytes:
             continue
         lanes = round_up(ceil_div(columns, ceil_div(column_tiles, item_tiles)), tile.lanes)
         for item_rows in _parts(row_tiles):
-            products = item_rows * item_tiles * (block * step + tile.rows * tile.vectors * COSTS["sums"])
-            rows_bytes = item_rows * tile.rows * block * work.size
+            products = item_rows * item_tiles * (operands * step + tile.rows * tile.vectors * COSTS["sums"])
+            rows_bytes = item_rows * tile.rows * block * work.itemsize
             fetched = rows_bytes / FETCHED_BYTES * COSTS["fetch"] * (item_tiles if rows_bytes > NEAR_BYTES else 1)
-            turning = block / tile.lanes * lanes * COSTS["gradient"]
-            of_block = turning + products + fetched + COSTS["block"]
+            converting = block / tile.lanes * item_rows * tile.rows * convert
+            turning = operands / tile.lanes * lanes * COSTS["gradient"]
+            of_block = turning + converting + products + fetched + COSTS["block"]
             for blocks in sorted({ceil_div(count, n) for n in range(1, min(count, 256) + 1)}):
                 splits = ceil_div(count, blocks)
                 items = splits * ceil_div(row_tiles, item_rows) * ceil_div(column_tiles, item_tiles) * work.groups
@@ -146,7 +169,7 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
                 yield Split(turned, tile, block, blocks, splits, item_rows, item_tiles, cost)
 
 
-def choose(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> Split:
+def choose(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numbers: int = 1) -> Split:
     """Choose the split whose longest thread is estimated shortest, of those that the settings allow.
 
     Raises
@@ -154,7 +177,7 @@ def choose(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) ->
     Declined
         If not even one tile of columns fits local memory.
     """
-    work = _Product.of(problem)
+    work = _Product.of(problem, numbers)
     found = (
         split
         for tile in tiles(planner.device, problem.dtype)
@@ -168,20 +191,23 @@ def choose(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) ->
     return best
 
 
-def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+def candidates(problem: ConvProblem, numbers: int = 1) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: ``vectors`` of the register tile, and whether x is ``turned`` instead of dy."""
-    if is_served(problem):
+    if is_served(problem, numbers):
         for vectors in ROWS[0]:
             yield from ({"vectors": vectors, "turned": turned} for turned in (0, 1))
 
 
-def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> Launches:
-    """Plan the collection of strided pixels, the products over splits of the pixels, and their sum in a fixed order."""
-    if not is_served(problem):
-        raise Declined(f"settings {dict(chosen)} are for kernels of one tap in float32 and float64")
+def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numbers: int = 1) -> Launches:
+    """Plan the collection of strided pixels, the products over splits of the pixels, and their sum in a fixed order.
+
+    Operands have so many `numbers`, pixels of a row.
+    """
+    if not is_served(problem, numbers):
+        raise Declined(f"settings {dict(chosen)} are for kernels of one tap, and whole operands of {numbers} pixels")
     if chosen and (set(chosen) != {"vectors", "turned"} or chosen["vectors"] not in ROWS[0]):
         raise Declined(f"got settings {dict(chosen)}, expected turned and vectors of {(*ROWS[0],)}")
-    work, s = _Product.of(problem), choose(problem, planner, chosen)
+    work, s = _Product.of(problem, numbers), choose(problem, planner, chosen, numbers)
     tile = s.tile
     rows, columns = work.sides(s.turned)
     row_tiles, column_tiles = ceil_div(rows, tile.rows), ceil_div(columns, tile.columns)
@@ -193,7 +219,8 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
         launches.append(collect(problem, planner, x, "dw"))
     partial = layout.take(s.splits * work.groups * column_tiles * tile.columns * rows * work.size, work.size)
     items = s.splits * ceil_div(row_tiles, s.row_tiles) * ceil_div(column_tiles, s.tiles) * work.groups
-    defines = {**FILTER_SPLIT.defines(), **tile.defines(), "MOST_PIXELS": BLOCK}
+    defines = {**FILTER_SPLIT.defines(), **tile.defines(), "MOST_PIXELS": BLOCK * numbers}
+    defines.update(pair_defines(planner.device) if numbers == NUMBERS else {})
     launches.append(
         Launch(
             planner.kernel(FILE, "filter_in_place", defines, problem.dtype, MAD_ENABLE),
@@ -206,7 +233,8 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
                 Constant(np.int64(prod(problem.out_size))),
                 s.argument(),
                 Tickets(),
-                Local(s.tiles * (s.block + tile.lanes) * tile.columns * work.size),
+                Local(s.tiles * tile.columns * work.column_bytes(s.block, tile)),
+                Local(work.converted_bytes(s.block, tile)),
             ),
             ("dw",),
         )
