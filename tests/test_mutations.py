@@ -407,16 +407,16 @@ FAULTS = {
         "core/test_few_channels_gpu.py::test_matches_float64[forward-conv n2 ic9 ih14 iw9 oc1 kh3 kw2 b1]",
     ),
     "weights of few outputs not turned": (
-        "conv/few_outputs_cpu.cl",
+        "conv/few_planes_cpu.cl",
         "flip ? KH * KW - 1 - tap : tap",
         "tap",
-        "core/test_few_outputs_cpu.py::test_matches_float64[data]",
+        "core/test_few_planes_cpu.py::test_matches_float64[data]",
     ),
     "sums of few outputs begun anew for each chunk": (
-        "conv/few_outputs_cpu.cl",
+        "conv/few_planes_cpu.cl",
         "if (first)",
         "if (first < 0)",
-        "core/test_few_outputs_cpu.py::test_channels_in_several_chunks[3x3-a channel]",
+        "core/test_few_planes_cpu.py::test_channels_in_several_chunks[3x3-a channel]",
     ),
     "an outer product that does not add": (
         "dense/outer_gpu.cl",

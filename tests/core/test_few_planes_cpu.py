@@ -1,4 +1,4 @@
-"""Few outputs on CPU devices, forward and the gradient of the data: against float64, and what is declined."""
+"""Few channels or outputs on CPU devices, forward and the gradient of the data: against float64, what is declined."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv import few_outputs_cpu
+from clgraft.core.operators.conv import few_planes_cpu
+from clgraft.core.planning.kernels import has_32_registers
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import check
 from tests.core.guarded_memory import check_within_pages
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made for CPU devices")
 
-NAME = "few_outputs_cpu"
+NAME = "few_planes_cpu"
 # rows that end in vectors and in parts of one; last blocks of rows that are not whole; padding beyond the kernel and
 # none at all; dilations; kernels of one row and one column
 FORWARD = {
@@ -27,6 +28,9 @@ FORWARD = {
     "dilated": "conv forward n2 ic6 ih22 iw31 oc3 kh3 kw3 ph2 pw3 dh2 dw3 b1",
     "a-row": "conv forward n2 ic6 ih9 iw62 oc2 kh1 kw11 pw5",
     "a-column": "conv forward n2 ic6 ih17 iw30 oc2 kh11 kw1 ph5",
+    "few-channels": "conv forward n2 ic3 ih21 iw45 oc61 kh3 kw3 ph1 pw1 b1",
+    "few-channels-even": "conv forward n2 ic4 ih20 iw32 oc35 kh5 kw3 ph2 pw1 b1",
+    "few-channels-f16": "conv forward f16 n2 ic2 ih20 iw31 oc33 kh3 kw3 ph1 pw1",
     "f16": "conv forward f16 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
     "bf16": "conv forward bf16 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
     "f64": "conv forward f64 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
@@ -43,6 +47,8 @@ PROBLEMS = {**FORWARD, **DATA}
 
 
 def problem_of(name: str) -> core.ConvProblem:
+    if name.startswith("few-channels") and not has_32_registers(core.context().device):
+        pytest.skip("many outputs are for processors with 32 registers")
     problem = core.parse(PROBLEMS[name])
     assert isinstance(problem, core.ConvProblem)
     return problem
@@ -65,14 +71,27 @@ def test_plans_for_other_machines(name: str, change: dict[str, int]) -> None:
 @pytest.mark.parametrize("nbytes", [1, 40000], ids=["a channel", "some channels"])
 @pytest.mark.parametrize("name", ["3x3", "dilated", "data"])
 def test_channels_in_several_chunks(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_outputs_cpu, "LINE_BYTES", nbytes)
+    monkeypatch.setattr(few_planes_cpu, "LINE_BYTES", nbytes)
     context = Context.on(None)
     check(context, problem_of(name), NAME)
     check(context, problem_of(name), NAME, accumulate=True)
 
 
 @pytest.mark.parametrize("at_end", [False, True], ids=["page-begins", "page-ends"])
-@pytest.mark.parametrize("name", ["one-output", "pad-beyond", "inside", "dilated", "data-even", "data-cut", "f16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one-output",
+        "few-channels",
+        "few-channels-even",
+        "pad-beyond",
+        "inside",
+        "dilated",
+        "data-even",
+        "data-cut",
+        "f16",
+    ],
+)
 def test_touches_nothing_beside_its_arrays(name: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     check_within_pages(problem_of(name), NAME, at_end, core.context())
@@ -82,8 +101,8 @@ def test_touches_nothing_beside_its_arrays(name: str, at_end: bool) -> None:
     ("text", "message"),
     [
         ("conv backward_filter n2 ic3 ih20 iw32 oc3 kh3 kw3", "has no backward_filter"),
-        ("conv n2 ic5 ih20 iw32 oc5 kh3 kw3", "up to 4 outputs, got 5"),
-        ("conv backward_data n2 ic5 ih20 iw32 oc3 kh3 kw3", "up to 4 outputs, got 5"),
+        ("conv n2 ic5 ih20 iw32 oc6 kh3 kw3", "up to 4 channels or outputs, got 5 and 6"),
+        ("conv backward_data n2 ic5 ih20 iw32 oc6 kh3 kw3", "up to 4 channels or outputs, got 6 and 5"),
         ("conv g2 n2 ic4 ih20 iw32 oc4 kh3 kw3", "no groups"),
         ("conv n2 ic3 id5 ih20 iw32 oc3 kd3 kh3 kw3", "one or two spatial axes"),
         ("conv n2 ic3 ih20 iw32 oc3 kh3 kw3 sw2", "stride 1"),
@@ -92,23 +111,37 @@ def test_touches_nothing_beside_its_arrays(name: str, at_end: bool) -> None:
         ("conv backward_data n2 ic3 ih19 iw46 oc5 kh3 kw3 ph3 pw3", "more padding"),
         ("conv n0 ic3 ih20 iw32 oc3 kh3 kw3", "nothing to multiply"),
         ("conv n2 ic3 ih20 iw7 oc3 kh3 kw3 ph1 pw1", "lanes empty"),
-        ("conv n2 ic3 iw32 oc3 kw3 pw1", "serves 6 sums"),
+        ("conv n2 ic3 ih20 iw27 oc8 kh3 kw3 ph1 pw1", "lanes empty"),
+        ("conv n2 ic3 iw32 oc3 kw3 pw1", "serves 6 sums of a column, got 1 rows of 3"),
         ("conv n2 ic700 ih20 iw32 oc3 kh3 kw3 ph1 pw1", "bytes of weights"),
-        ("conv n2 ic3 ih20 iw90000 oc3 kh3 kw3 ph1 pw1", "do not fit"),
+        ("conv n2 ic3 ih20 iw90000 oc3 kh3 kw3 ph1 pw1", "bytes of lines do not fit"),
+        ("conv n2 ic4 ih60 iw3000 oc64 kh3 kw3 ph1 pw1", "lines of 4 channels"),
     ],
 )
 def test_what_is_declined(text: str, message: str) -> None:
     context = Context.on(None)
     context.device = replace(context.device, vector_width=16)
     with pytest.raises(Declined, match=message):
-        few_outputs_cpu.plan(core.parse(text), context.planner)
+        few_planes_cpu.plan(core.parse(text), context.planner)
 
 
-def test_first_and_last_layers_choose_it() -> None:
-    layers = (
+@pytest.mark.parametrize(
+    "layer",
+    [
         "backward_data n8 ic3 ih224 iw224 oc64",
         "forward n8 ic64 ih224 iw224 oc3",
         "forward bf16 n2 ic64 ih64 iw64 oc1",
-    )
-    for layer in layers:
-        assert core.context().choose(core.parse(f"conv {layer} kh3 kw3 ph1 pw1")).algorithm == NAME
+        "forward n8 ic3 ih224 iw224 oc64",
+    ],
+)
+def test_first_and_last_layers_choose_it(layer: str) -> None:
+    chosen = core.context().choose(core.parse(f"conv {layer} kh3 kw3 ph1 pw1")).algorithm
+    many = layer.endswith("oc64") and "forward" in layer
+    assert chosen == ("few_channels_cpu" if many and not has_32_registers(core.context().device) else NAME)
+
+
+def test_many_outputs_need_registers() -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, vector_width=8)
+    with pytest.raises(Declined, match="32 registers"):
+        few_planes_cpu.plan(core.parse(FORWARD["few-channels"]), context.planner)

@@ -1,7 +1,7 @@
-"""Convolution with few outputs on CPU devices, stride 1: vectors run along pixels.
+"""Convolution of few channels, or with few outputs, on CPU devices, stride 1: vectors run along pixels.
 
-Forward as in a last layer that makes an image, and the gradient of the data of a first layer. A product of matrices
-would fill panels of pixels that are multiplied with a few rows alone.
+A first layer and the gradient of its data, or a last layer that makes an image. A product of matrices would fill panels
+of pixels that hold each element once for each tap, or that are multiplied with a few rows alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from math import prod
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
-from clgraft.core.operators.conv.grid import backward_data_grids, spatial_grid
+from clgraft.core.operators.conv.grid import GridAxis, backward_data_grids, spatial_grid
+from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -18,14 +19,15 @@ from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_r
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
 from clgraft.core.problem import ceil_div, round_up
 
-NAME = "few_outputs_cpu"
-FILE = "conv/few_outputs_cpu.cl"
-MOST_OUTPUTS = 4
+NAME = "few_planes_cpu"
+FILE = "conv/few_planes_cpu.cl"
+MOST_PLANES = 4  # channels or outputs
 MOST_TAPS = 11  # along an axis: those of a column are unrolled
 MOST_ROWS = 8  # of a block
 SUMS = (24, 10)  # registers for sums, of 32 and of 16
 LEAST_SUMS = 6  # fewer would wait for each other
-MOST_EMPTY = 0.5  # share of a row's lanes that has no pixels
+MOST_EMPTY = 0.5  # share of a row's lanes that has no pixels, with few outputs
+MOST_EMPTY_OF_MANY = 0.15  # and with many, which `few_channels_cpu` serves without empty lanes
 LINE_BYTES = 128 * 1024  # of the lines of a chunk of channels, which stay in a core's own cache
 WEIGHT_BYTES = 64 * 1024  # of all weights
 
@@ -44,8 +46,8 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         raise Declined(f"has no {p.direction}")
     forward = p.direction == "forward"
     channels, outputs = (p.in_channels, p.out_channels) if forward else (p.out_channels, p.in_channels)
-    if outputs > MOST_OUTPUTS:
-        raise Declined(f"is for up to {MOST_OUTPUTS} outputs, got {outputs}")
+    if min(channels, outputs) > MOST_PLANES:
+        raise Declined(f"is for up to {MOST_PLANES} channels or outputs, got {channels} and {outputs}")
     if p.groups != 1 or p.ndim > 2 or max(p.stride) > 1:
         raise Declined("serves one or two spatial axes, stride 1, no groups")
     if prod(p.kernel) == 1 or max(p.kernel) > MOST_TAPS:
@@ -60,39 +62,66 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         raise Declined("serves no gradient with more padding of rows than the kernel reaches")
     size, lanes = arithmetic_bytes(p.dtype), vector_lanes(device, p.dtype)
     columns = round_up(width.size, lanes)
-    if columns - width.size > MOST_EMPTY * columns:
+    many = outputs > MOST_PLANES
+    if many and not has_32_registers(device):
+        raise Declined("is for processors with 32 registers where outputs are many")
+    if columns - width.size > (MOST_EMPTY_OF_MANY if many else MOST_EMPTY) * columns:
         raise Declined(f"rows of {width.size} pixels leave too much of {columns} lanes empty")
-    most_rows = min(SUMS[0 if has_32_registers(device) else 1] // outputs, MOST_ROWS)
-    rows = ceil_div(height.size, ceil_div(height.size, most_rows))
-    if rows * outputs < LEAST_SUMS:
-        raise Declined(f"serves {LEAST_SUMS} sums in a column of a block, got {rows * outputs}")
-    weight_bytes = channels * grid.taps * outputs * size
+    rows, together = _tile(height, outputs, SUMS[0 if has_32_registers(device) else 1])
+    weight_bytes = channels * grid.taps * round_up(outputs, together) * size
     if weight_bytes > WEIGHT_BYTES:
         raise Declined(f"serves up to {WEIGHT_BYTES} bytes of weights, got {weight_bytes}")
     pitch = columns + round_up((width.taps - 1) * width.step, lanes)
     plane_bytes = (rows + (height.taps - 1) * height.step) * pitch * size
-    sum_bytes = rows * outputs * columns * size
-    room = device.local_memory - weight_bytes - sum_bytes - 3 * 128
+    sum_bytes = rows * round_up(outputs, together) * columns * size if not many else size
+    room = device.local_memory - weight_bytes - sum_bytes - 4 * 128
     if plane_bytes > room:
         raise Declined(f"{plane_bytes} bytes of lines do not fit {room} bytes of local memory")
     chunk = min(max(min(LINE_BYTES, room) // plane_bytes, 1), channels)
+    if many and chunk < channels:
+        raise Declined(f"lines of {channels} channels of {plane_bytes} bytes do not fit")
     defines = {
-        **{"VL": lanes, "HALF_VL": lanes // 2, "O": outputs, "R": rows},
+        **{"VL": lanes, "HALF_VL": lanes // 2, "O": together, "R": rows},
         **{"KH": height.taps, "KW": width.taps, "DH": height.step, "DW": width.step},
-        **{**GRID.defines(), **epilogue_defines(epilogue)},
+        **{**GRID.defines(), **epilogue_defines(epilogue), **past_caches(planner, p, lanes, PRODUCTS)},
     }
     source, target = ("x", "y") if forward else ("dy", "dx")
     launch = Launch(
-        planner.kernel(FILE, "conv_few_outputs", defines, p.dtype, MAD_ENABLE),
+        planner.kernel(FILE, "conv_few_planes", defines, p.dtype, MAD_ENABLE),
         (min(p.batch * ceil_div(height.size, rows), device.compute_units),),
         (1,),
         (
             *(Buffer(source), Buffer("w"), Buffer("b" if p.bias else source), Buffer(target)),
-            *(*ints(not forward, p.bias), Accumulate(target), *ints(channels)),
+            *(*ints(not forward, p.bias), Accumulate(target), *ints(channels, outputs)),
             *(grid.argument(), *ints(pitch, columns, chunk), Tickets()),
-            *map(Local, (chunk * plane_bytes, weight_bytes, sum_bytes)),
+            *map(Local, (chunk * plane_bytes, weight_bytes, sum_bytes, lanes * size)),
             *epilogue_arguments(epilogue, p.dtype),
         ),
         (target,),
     )
     return Launches((launch,))
+
+
+def _tile(height: GridAxis, outputs: int, sums: int) -> tuple[int, int]:
+    """Return the rows and outputs that are summed together: those with the fewest multiplications and loads.
+
+    Raises
+    ------
+    Declined
+        If they are too few sums.
+    """
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, together = tile
+        loads = (rows + (height.taps - 1) * height.step) / (rows * together * height.taps)
+        return round_up(height.size, rows) * round_up(outputs, together) * (1 + loads)
+
+    tiles = [
+        (rows, together)
+        for together in range(1, min(outputs, sums) + 1)
+        for rows in range(1, min(sums // together, MOST_ROWS, height.size) + 1)
+        if rows * together >= LEAST_SUMS
+    ]
+    if not tiles:
+        raise Declined(f"serves {LEAST_SUMS} sums of a column, got {height.size} rows of {outputs} outputs")
+    return min(tiles, key=cost)
