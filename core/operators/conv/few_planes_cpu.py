@@ -25,6 +25,7 @@ MOST_PLANES = 4  # channels or outputs
 MOST_TAPS = 11  # along an axis: those of a column are unrolled
 MOST_ROWS = 8  # of a block
 SUMS = (24, 10)  # registers for sums, of 32 and of 16
+PAST_SUMS = 8  # past the caches, where a core has buffers for some lines that are stored in a row
 LEAST_SUMS = 6  # fewer would wait for each other
 MOST_EMPTY = 0.5  # share of a row's lanes that has no pixels, with few outputs
 MOST_EMPTY_OF_MANY = 0.15  # and with many, which `few_channels_cpu` serves without empty lanes
@@ -67,7 +68,8 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         raise Declined("is for processors with 32 registers where outputs are many")
     if columns - width.size > (MOST_EMPTY_OF_MANY if many else MOST_EMPTY) * columns:
         raise Declined(f"rows of {width.size} pixels leave too much of {columns} lanes empty")
-    rows, together = _tile(height, outputs, SUMS[0 if has_32_registers(device) else 1])
+    past = past_caches(planner, p, lanes, PRODUCTS)
+    rows, together = _tile(height, outputs, PAST_SUMS if past else SUMS[0 if has_32_registers(device) else 1])
     weight_bytes = channels * grid.taps * round_up(outputs, together) * size
     if weight_bytes > WEIGHT_BYTES:
         raise Declined(f"serves up to {WEIGHT_BYTES} bytes of weights, got {weight_bytes}")
@@ -83,7 +85,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     defines = {
         **{"VL": lanes, "HALF_VL": lanes // 2, "O": together, "R": rows},
         **{"KH": height.taps, "KW": width.taps, "DH": height.step, "DW": width.step},
-        **{**GRID.defines(), **epilogue_defines(epilogue), **past_caches(planner, p, lanes, PRODUCTS)},
+        **{**GRID.defines(), **epilogue_defines(epilogue), **past},
     }
     source, target = ("x", "y") if forward else ("dy", "dx")
     launch = Launch(
