@@ -1,10 +1,12 @@
-// Convolution with few outputs, or of few channels, on CPU devices, stride 1: a first layer and the gradient of its
-// data, or a last layer that makes an image. Vectors run along pixels.
+// Convolution with few outputs, or of few channels, on CPU devices: a first layer and the gradient of its data, or a
+// last layer that makes an image. Strides are 1 or 2. Vectors run along pixels.
 //
 //     y[image][output][pixel]  =  bias[output] + sum over (channel, tap) of lines[channel][pixel, tap] *
 //         weights[channel, tap][output]
 //
-// lines    local, [channel of a chunk][row][pitch], what a block of R rows of pixels meets, with the padding
+// lines    local, [channel of a chunk][row][SW][pitch], what a block of R rows of pixels meets, with the padding; with a
+//          stride even columns apart from odd ones, so that neighbouring pixels meet neighbouring elements
+// rows_of_x  local, [row][SW * pitch], the lines of a channel before that
 // weights  local, [block of O outputs][channel][KW][KH][O]
 // sums     local, [block of O outputs][row of a block][O][columns] where there are several chunks; columns is a
 //          multiple of VL
@@ -17,6 +19,7 @@
 // R            rows of pixels of a block
 // KH, KW       taps of the kernel
 // DH, DW       rows and elements from tap to tap
+// SH, SW       and from pixel to pixel
 // PAST_CACHES  y is too large to be found in a cache again
 //
 // Work-items, which are work-groups, share items by tickets: a block of rows of one image. Each asks for the next
@@ -26,8 +29,19 @@
 #include "common/tickets.cl"
 #include "conv/few_channels_lines.cl"
 
-#define LINES (R + (KH - 1) * DH)  // rows of x that a block meets
+#define LINES ((R - 1) * SH + (KH - 1) * DH + 1)  // rows of x that a block meets
 #define EACH(i, count) _Pragma("unroll") for (int i = 0; i < (count); i++)
+
+#if SW == 2
+// Sorts a row of 2 * pitch elements into a line of its even columns and one of its odd columns.
+void sort_columns(local real *to, local const real *row, const int pitch) {
+    for (int i = 0; i < pitch; i += VL) {
+        const realv a = LOAD_REALS(row + 2 * i), b = LOAD_REALS(row + 2 * i + VL);
+        STORE_REALS(to + i, ((realv)(a.even, b.even)));
+        STORE_REALS(to + pitch + i, ((realv)(a.odd, b.odd)));
+    }
+}
+#endif
 
 // With `flip` w is (channels, outputs, KH, KW) and its kernels are turned by 180 degrees, as backward data needs them;
 // else it is (outputs, channels, KH, KW).
@@ -35,7 +49,7 @@ SINGLE void conv_few_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias)
                              const int has_bias, const int accumulate, const int channels, const int outputs,
                              const Grid grid, const int pitch, const int columns, const int chunk,
                              volatile global int *tickets, local real *lines, local real *weights, local real *sums,
-                             local real *end EPILOGUE_PARAMETERS) {
+                             local real *end, local real *rows_of_x EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const long source = (long)grid.source_h * grid.source_w, plane = (long)grid.size_h * grid.size_w;
     const int blocks = (grid.size_h + R - 1) / R, items = grid.batch * blocks, workers = get_global_size(0);
@@ -57,13 +71,18 @@ SINGLE void conv_few_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias)
         for (int first = 0; first < channels; first += chunk) {
             const int count = min(chunk, channels - first);
             for (int c = 0; c < count; c++) {
-                fill_lines(lines + c * (LINES * pitch), planes + (first + c) * source, 0, row + grid.begin_h, LINES,
-                           pitch, -grid.begin_w, grid.source_h, grid.source_w);
+                local real *to = lines + c * (LINES * SW * pitch);
+                fill_lines(SW > 1 ? rows_of_x : to, planes + (first + c) * source, 0, row * SH + grid.begin_h, LINES,
+                           SW * pitch, -grid.begin_w, grid.source_h, grid.source_w);
+#if SW == 2
+                for (int r = 0; r < LINES; r++)
+                    sort_columns(to + r * (SW * pitch), rows_of_x + r * (SW * pitch), pitch);
+#endif
             }
             // of the planes that are read next the first one, and the first row of it
             const bool more = first + chunk < channels, follows = more || share.item < share.last;
             const int item = more ? share.item : share.item + 1;
-            const int next_row = clamp(item % blocks * R + grid.begin_h, 0, max(grid.source_h - 1, 0));
+            const int next_row = clamp(item % blocks * R * SH + grid.begin_h, 0, max(grid.source_h - 1, 0));
             global const stored *next = OPEN(x) +
                                         ((long)(item / blocks) * channels + (more ? first + chunk : 0)) * source +
                                         (long)next_row * grid.source_w;
@@ -90,20 +109,20 @@ SINGLE void conv_few_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias)
                         }
 #pragma unroll 1
                         for (int j = 0; j < KW; j++) {
-                            local const real *from = line + j * DW;
+                            local const real *from = line + j * DW % SW * pitch + j * DW / SW;
                             EACH(r, LINES) {
                                 const realv value = LOAD_REALS(from);
                                 EACH(i, KH) {
-                                    const int u = r - i * DH;
-                                    if (u >= 0 && u < R) {
+                                    const int u = (r - i * DH) / SH;
+                                    if (r >= i * DH && (r - i * DH) % SH == 0 && u < R) {
                                         EACH(o, O) sum[u][o] = fma(value, (realv)(weight[i * O + o]), sum[u][o]);
                                     }
                                 }
-                                from += pitch;
+                                from += SW * pitch;
                             }
                             weight += KH * O;
                         }
-                        line += LINES * pitch;
+                        line += LINES * SW * pitch;
                     }
                     if (more) {
                         EACH(u, R) {

@@ -31,6 +31,11 @@ FORWARD = {
     "few-channels": "conv forward n2 ic3 ih21 iw45 oc61 kh3 kw3 ph1 pw1 b1",
     "few-channels-even": "conv forward n2 ic4 ih20 iw32 oc35 kh5 kw3 ph2 pw1 b1",
     "few-channels-f16": "conv forward f16 n2 ic2 ih20 iw31 oc33 kh3 kw3 ph1 pw1",
+    "few-channels-s2": "conv forward n2 ic3 ih41 iw63 oc34 kh7 kw7 sh2 sw2 ph3 pw3 b1",
+    "few-channels-s2-even": "conv forward n2 ic3 ih40 iw62 oc19 kh4 kw3 sh2 sw2 ph1 pw1 qh2 qw0",
+    "stride": "conv forward n2 ic21 ih23 iw64 oc3 kh3 kw4 sh2 sw2 ph1 pw2 b1",
+    "stride-of-rows": "conv forward n2 ic7 ih23 iw32 oc2 kh3 kw3 sh2 ph1 pw1",
+    "stride-dilated": "conv forward n2 ic7 ih23 iw47 oc4 kh3 kw3 sw2 ph2 pw3 dh2 dw3",
     "f16": "conv forward f16 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
     "bf16": "conv forward bf16 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
     "f64": "conv forward f64 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
@@ -84,6 +89,9 @@ def test_channels_in_several_chunks(name: str, nbytes: int, monkeypatch: pytest.
         "one-output",
         "few-channels",
         "few-channels-even",
+        "few-channels-s2",
+        "few-channels-s2-even",
+        "stride-dilated",
         "pad-beyond",
         "inside",
         "dilated",
@@ -105,7 +113,8 @@ def test_touches_nothing_beside_its_arrays(name: str, at_end: bool) -> None:
         ("conv backward_data n2 ic5 ih20 iw32 oc6 kh3 kw3", "up to 4 channels or outputs, got 6 and 5"),
         ("conv g2 n2 ic4 ih20 iw32 oc4 kh3 kw3", "no groups"),
         ("conv n2 ic3 id5 ih20 iw32 oc3 kd3 kh3 kw3", "one or two spatial axes"),
-        ("conv n2 ic3 ih20 iw32 oc3 kh3 kw3 sw2", "stride 1"),
+        ("conv n2 ic3 ih20 iw32 oc3 kh3 kw3 sw3", "stride 1, or 2 forward"),
+        ("conv backward_data n2 ic3 ih20 iw32 oc3 kh3 kw3 sh2", "stride 1, or 2 forward"),
         ("conv n2 ic3 ih20 iw32 oc3 kh1 kw1", "several taps"),
         ("conv n2 ic3 ih20 iw32 oc3 kh3 kw12", "up to 11 along an axis"),
         ("conv backward_data n2 ic3 ih19 iw46 oc5 kh3 kw3 ph3 pw3", "more padding"),
@@ -132,12 +141,21 @@ def test_what_is_declined(text: str, message: str) -> None:
         "forward n8 ic64 ih224 iw224 oc3",
         "forward bf16 n2 ic64 ih64 iw64 oc1",
         "forward n8 ic3 ih224 iw224 oc64",
+        "forward n8 ic3 ih224 iw224 oc64 sh2 sw2",
     ],
 )
 def test_first_and_last_layers_choose_it(layer: str) -> None:
-    chosen = core.context().choose(core.parse(f"conv {layer} kh3 kw3 ph1 pw1")).algorithm
-    many = layer.endswith("oc64") and "forward" in layer
+    sizes, *strides = layer.split(" sh")
+    problem = core.parse(f"conv {sizes} kh3 kw3{' sh' if strides else ''}{''.join(strides)} ph1 pw1")
+    chosen, many = core.context().choose(problem).algorithm, "ic3" in sizes and "forward" in sizes
     assert chosen == ("few_channels_cpu" if many and not has_32_registers(core.context().device) else NAME)
+
+
+def test_many_outputs_are_left_to_pairs() -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, vector_width=16, has_pair_products=True)
+    with pytest.raises(Declined, match="leaves pairs"):
+        few_planes_cpu.plan(core.parse("conv bf16 n2 ic3 ih20 iw32 oc8 kh3 kw3"), context.planner)
 
 
 def test_many_outputs_need_registers() -> None:

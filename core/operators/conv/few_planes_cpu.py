@@ -1,4 +1,4 @@
-"""Convolution of few channels, or with few outputs, on CPU devices, stride 1: vectors run along pixels.
+"""Convolution of few channels, or with few outputs, on CPU devices, strides 1 and 2: vectors run along pixels.
 
 A first layer and the gradient of its data, or a last layer that makes an image. A product of matrices would fill panels
 of pixels that hold each element once for each tap, or that are multiplied with a few rows alone.
@@ -17,6 +17,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
+from clgraft.core.planning.pairs import flush_defines
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "few_planes_cpu"
@@ -49,8 +50,10 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     channels, outputs = (p.in_channels, p.out_channels) if forward else (p.out_channels, p.in_channels)
     if min(channels, outputs) > MOST_PLANES:
         raise Declined(f"is for up to {MOST_PLANES} channels or outputs, got {channels} and {outputs}")
-    if p.groups != 1 or p.ndim > 2 or max(p.stride) > 1:
-        raise Declined("serves one or two spatial axes, stride 1, no groups")
+    if p.groups != 1 or p.ndim > 2:
+        raise Declined("serves one or two spatial axes, no groups")
+    if max(p.stride) > 2 or (max(p.stride) > 1 and not forward):
+        raise Declined("serves stride 1, or 2 forward")
     if prod(p.kernel) == 1 or max(p.kernel) > MOST_TAPS:
         raise Declined(f"serves several taps, up to {MOST_TAPS} along an axis")
     if min(p.pad_begin) < 0:
@@ -66,6 +69,8 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     many = outputs > MOST_PLANES
     if many and not has_32_registers(device):
         raise Declined("is for processors with 32 registers where outputs are many")
+    if many and flush_defines(p.dtype, device):
+        raise Declined("leaves pairs of channels to few_channels_cpu where outputs are many")
     if columns - width.size > (MOST_EMPTY_OF_MANY if many else MOST_EMPTY) * columns:
         raise Declined(f"rows of {width.size} pixels leave too much of {columns} lanes empty")
     past = past_caches(planner, p, lanes, PRODUCTS)
@@ -73,10 +78,12 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     weight_bytes = channels * grid.taps * round_up(outputs, together) * size
     if weight_bytes > WEIGHT_BYTES:
         raise Declined(f"serves up to {WEIGHT_BYTES} bytes of weights, got {weight_bytes}")
-    pitch = columns + round_up((width.taps - 1) * width.step, lanes)
-    plane_bytes = (rows + (height.taps - 1) * height.step) * pitch * size
+    pitch = columns + round_up(ceil_div((width.taps - 1) * width.step, width.stride), lanes)
+    lines = (rows - 1) * height.stride + (height.taps - 1) * height.step + 1
+    plane_bytes = lines * width.stride * pitch * size
+    sorted_bytes = plane_bytes if width.stride > 1 else size
     sum_bytes = rows * round_up(outputs, together) * columns * size if not many else size
-    room = device.local_memory - weight_bytes - sum_bytes - 4 * 128
+    room = device.local_memory - weight_bytes - sum_bytes - sorted_bytes - 5 * 128
     if plane_bytes > room:
         raise Declined(f"{plane_bytes} bytes of lines do not fit {room} bytes of local memory")
     chunk = min(max(min(LINE_BYTES, room) // plane_bytes, 1), channels)
@@ -85,6 +92,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     defines = {
         **{"VL": lanes, "HALF_VL": lanes // 2, "O": together, "R": rows},
         **{"KH": height.taps, "KW": width.taps, "DH": height.step, "DW": width.step},
+        **{"SH": height.stride, "SW": width.stride},
         **{**GRID.defines(), **epilogue_defines(epilogue), **past},
     }
     source, target = ("x", "y") if forward else ("dy", "dx")
@@ -96,7 +104,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
             *(Buffer(source), Buffer("w"), Buffer("b" if p.bias else source), Buffer(target)),
             *(*ints(not forward, p.bias), Accumulate(target), *ints(channels, outputs)),
             *(grid.argument(), *ints(pitch, columns, chunk), Tickets()),
-            *map(Local, (chunk * plane_bytes, weight_bytes, sum_bytes, lanes * size)),
+            *map(Local, (chunk * plane_bytes, weight_bytes, sum_bytes, lanes * size, sorted_bytes)),
             *epilogue_arguments(epilogue, p.dtype),
         ),
         (target,),
@@ -115,7 +123,8 @@ def _tile(height: GridAxis, outputs: int, sums: int) -> tuple[int, int]:
 
     def cost(tile: tuple[int, int]) -> float:
         rows, together = tile
-        loads = (rows + (height.taps - 1) * height.step) / (rows * together * height.taps)
+        lines = (rows - 1) * height.stride + (height.taps - 1) * height.step + 1
+        loads = lines / (rows * together * height.taps)
         return round_up(height.size, rows) * round_up(outputs, together) * (1 + loads)
 
     tiles = [
