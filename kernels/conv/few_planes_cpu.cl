@@ -4,8 +4,8 @@
 //     y[image][output][pixel]  =  bias[output] + sum over (channel, tap) of lines[channel][pixel, tap] *
 //         weights[channel, tap][output]
 //
-// lines    local, [channel of a chunk][row][SW][pitch], what a block of R rows of pixels meets, with the padding; with a
-//          stride even columns apart from odd ones, so that neighbouring pixels meet neighbouring elements
+// lines    local, [channel of a chunk][row][SW][pitch], what a block of R rows of pixels meets, with the padding; at
+//          stride 2 even columns apart from odd ones, so that neighbouring pixels meet neighbouring elements
 // rows_of_x  local, [row][SW * pitch], the lines of a channel before that
 // weights  local, [block of O outputs][channel][KW][KH][O]
 // sums     local, [block of O outputs][row of a block][O][columns] where there are several chunks; columns is a
