@@ -123,9 +123,9 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
-def share(value: float, run: Run) -> str:
+def share(value: float, run: Run | None) -> str:
     """Return a share of the floor in words; `~` says that the peaks changed in the run."""
-    return f"{'~' if run.results.drift > STEADY else ''}{value:.0%}".replace("%", " %")
+    return f"{'~' if run is not None and run.results.drift > STEADY else ''}{value:.0%}".replace("%", " %")
 
 
 def disturbed(row: Measurement) -> bool:
@@ -191,12 +191,13 @@ def nets(runs: Sequence[Run], kind: str = "nets") -> list[str]:
     """Return a table of whole nets: ours / the peer's in milliseconds, the ratio, the share of the floor, memory."""
     found = columns(runs, kind)
     names = dict.fromkeys(name for by_name in found.values() for name in by_name)
+    own, with_mean = found.items(), len(names) > 1 and any(peer != NO_PEER for _, peer, _ in found)
     rows = [
-        [name, *(_net(by_name[name], run) if name in by_name else "-" for (run, _, _), by_name in found.items())]
+        [name, *(_net(by_name[name], run, with_mean) if name in by_name else "-" for (run, _, _), by_name in own)]
         for name in names
     ]
-    if len(names) > 1 and any(peer != NO_PEER for _, peer, _ in found):
-        rows.append(["**geometric mean**", *(_mean(list(own.values()), run) for (run, _, _), own in found.items())])
+    if with_mean:
+        rows.append(["**geometric mean**", *(_mean(list(cells.values()), run) for (run, _, _), cells in own)])
     return table(["net", *headings(found)], rows)
 
 
@@ -219,11 +220,12 @@ def trainers(runs: Sequence[Run]) -> list[str]:
     return table(["net", *heads], [[name, *(by_name.get(name, "-") for by_name in found.values())] for name in names])
 
 
-def _net(cell: Cell, run: Run) -> str:
+def _net(cell: Cell, run: Run, has_mean: bool) -> str:
+    """Return a net's cell; where the table has means, those say whether peaks changed."""
     text = f"{number(1e3 * cell.ours)}"
     if cell.native:
         text += f" / {number(1e3 * cell.native)}: {cell.ratio:.2f}{'*' * cell.disturbed}"
-    text += _after(cell.share, run)
+    text += _after(cell.share, None if has_mean else run)
     return text + (f", {cell.memory[0] / 1e9:.1f} / {cell.memory[1] / 1e9:.1f} GB" if all(cell.memory) else "")
 
 
@@ -236,7 +238,7 @@ def _mean_share(own: Sequence[Cell]) -> float:
     return geometric_mean([cell.share for cell in own]) if all(cell.floor for cell in own) else 0.0
 
 
-def _after(value: float, run: Run) -> str:
+def _after(value: float, run: Run | None) -> str:
     return f", {share(value, run)}" if value else ""
 
 

@@ -184,6 +184,7 @@ GRAPH_PASSES = (
         "norms",
         "masks",
         "chains",
+        "residuals",
         "epilogues",
         "separable",
         "gradients",

@@ -84,8 +84,8 @@ FAULTS = {
     ),
     "bias forgotten": (
         "conv/gemm_cpu/gemm.cl",
-        "const real start = has_bias &&",
-        "const real start = false &&",
+        "START_TILE(acc, has_bias && from == 0,",
+        "START_TILE(acc, false && from == 0,",
         CONV_CPU % "forward",
     ),
     "accumulation overwrites": (
@@ -406,6 +406,18 @@ FAULTS = {
         "KH + (h)",
         "core/test_few_channels_gpu.py::test_matches_float64[forward-conv n2 ic9 ih14 iw9 oc1 kh3 kw2 b1]",
     ),
+    "weights of few outputs not turned": (
+        "conv/few_planes_cpu.cl",
+        "flip ? KH * KW - 1 - tap : tap",
+        "tap",
+        "core/test_few_planes_cpu.py::test_matches_float64[data]",
+    ),
+    "sums of few outputs begun anew for each chunk": (
+        "conv/few_planes_cpu.cl",
+        "if (first)",
+        "if (first < 0)",
+        "core/test_few_planes_cpu.py::test_channels_in_several_chunks[3x3-a channel]",
+    ),
     "an outer product that does not add": (
         "dense/outer_gpu.cl",
         "columns, sums, quads, accumulate)",
@@ -536,14 +548,14 @@ FAULTS = {
 FRAMEWORKS = {
     "mxnet": (
         "conv/gemm_cpu/gemm.cl",
-        "const real start = has_bias &&",
-        "const real start = false &&",
+        "START_TILE(acc, has_bias && from == 0,",
+        "START_TILE(acc, false && from == 0,",
         "mxnet_ops/test_convolution.py",
     ),
     "caffe": (
         "conv/gemm_cpu/gemm.cl",
-        "const real start = has_bias &&",
-        "const real start = false &&",
+        "START_TILE(acc, has_bias && from == 0,",
+        "START_TILE(acc, false && from == 0,",
         "caffe_layers/test_convolution.py",
     ),
 }

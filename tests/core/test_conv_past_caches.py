@@ -40,6 +40,8 @@ LINES = {
     "first layer, three tiles": ("conv forward n2 ic2 ih15 iw32 oc149 kh3 kw3 ph1 pw1", "few_channels_cpu"),
     "first layer, short parts": ("conv forward n3 ic3 ih8 iw10 oc64 kh3 kw3 ph1 pw1", "few_channels_cpu"),
     "first layer, f64": ("conv forward f64 n2 ic3 ih16 iw24 oc64 kh3 kw3 ph1 pw1", "few_channels_cpu"),
+    "few planes": ("conv forward n2 ic19 ih13 iw32 oc3 kh3 kw3 ph1 pw1 b1", "few_planes_cpu"),
+    "few planes, odd rows": ("conv forward n2 ic19 ih13 iw37 oc3 kh3 kw3 ph1 pw1", "few_planes_cpu"),
     "winograd": ("conv forward n2 ic16 ih16 iw20 oc18 kh3 kw3 ph1 pw1 b1", "winograd"),
     "winograd, odd planes": ("conv backward_data n2 ic18 ih9 iw11 oc16 kh3 kw3 ph1 pw1", "winograd"),
     "depthwise": ("conv forward g3 n2 ic3 ih9 iw32 oc3 kh3 kw3 ph1 pw1 b1", "depthwise_rows"),

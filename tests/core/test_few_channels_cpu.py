@@ -98,6 +98,6 @@ def test_what_is_declined(text: str, message: str) -> None:
 
 def test_first_layers_choose_it() -> None:
     for direction in DIRECTIONS:
-        for layer in ("oc64 kh7 kw7 sh2 sw2 ph3 pw3", "oc32 kh3 kw3 sh2 sw2 ph1 pw1"):
+        for layer in ("oc64 kh11 kw11 sh4 sw4 ph2 pw2", "oc48 kh3 kw3 sh3 sw3 ph1 pw1"):
             problem = core.parse(f"conv {direction} n8 ic3 ih224 iw224 {layer}")
             assert core.context().choose(problem).algorithm == NAME

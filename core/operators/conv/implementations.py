@@ -1,7 +1,7 @@
 """Registers the implementations, in order of preference."""
 
 from clgraft.core.operators.channels_last import transposes
-from clgraft.core.operators.conv import bias, direct, few_channels_cpu, few_channels_gpu
+from clgraft.core.operators.conv import bias, direct, few_channels_cpu, few_channels_gpu, few_planes_cpu
 from clgraft.core.operators.conv.channels_last import bias_gpu, dense, filters, pixels
 from clgraft.core.operators.conv.channels_last import depthwise as channels
 from clgraft.core.operators.conv.channels_last import depthwise_gpu as channels_gpu
@@ -35,6 +35,7 @@ register(
         depthwise_strided,
         depthwise,
         depthwise_gpu,
+        few_planes_cpu,
         cpu_pairs,
         winograd,
         few_channels_cpu,

@@ -339,8 +339,8 @@ void copy_rounded(global stored *y, const ushort *from, const int length) {
 }
 #else
 #define ROUNDS_ROWS false
-#define round_rows(...)
-#define copy_rounded(...)
+#define round_rows(rounded, tile, m_rows, channel)
+#define copy_rounded(y, from, length)
 #endif
 
 // Finishes and stores the first `columns` pixels of a tile, which are the result's from p on, in one image or in
