@@ -6,9 +6,9 @@ A formula is an expression. Declarations that it needs stand in front of it: ``r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from clgraft.core.operators.pointwise.expression import IDENTIFIER
+from clgraft.core.operators.pointwise.expression import renamed as renamed  # adapters take it from here
 
 # OpenCL's functions of a, b and c that few other libraries have, by those that all have
 BY_OTHERS = {
@@ -19,11 +19,6 @@ BY_OTHERS = {
     **{"step": "b < a ? 0 : 1", "clamp": "fmin(fmax(a, b), c)", "mix": "a + (b - a) * c"},
     **{"fma": "a * b + c", "mad": "a * b + c"},
 }
-
-
-def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return a formula in which names are replaced by others, or by numbers and formulas in parentheses."""
-    return IDENTIFIER.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def names_in(text: str) -> frozenset[str]:

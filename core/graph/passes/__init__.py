@@ -46,8 +46,6 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "masks": read_results,
     "chains": join_chains,
 }
-# of these, those that join or change nodes of a forward pass and of the backward pass after it
-ACROSS = ("norms", "masks")
 # these ask a device which problems its kernels serve; they run after the others
 FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
     "residuals": join_residuals,

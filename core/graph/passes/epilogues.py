@@ -14,7 +14,7 @@ from clgraft.core.graph.structure import Fits, Node, Some, Structure
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.fused.problem import MOST_EXTRAS, fusable
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.operators.pointwise.expression import IDENTIFIER
+from clgraft.core.operators.pointwise.expression import renamed
 from clgraft.core.operators.pointwise.loop import broadcast_strides
 from clgraft.core.planning.epilogue import CHANNEL, WHOLE
 from clgraft.core.problem import SMALL, Problem
@@ -157,6 +157,6 @@ def _fused(layer: Node, node: Node, value: str) -> Node | None:
         kinds.append(kind)
     if len(extras) > MOST_EXTRAS:
         return None
-    expression = IDENTIFIER.sub(lambda found: names.get(found[0], found[0]), problem.expression)
+    expression = renamed(problem.expression, names)
     whole = FusedProblem(layer.problem, tuple(kinds), expression, problem.parameters)
     return Node(whole, (*layer.reads, *extras, *node.writes), node.scalars)

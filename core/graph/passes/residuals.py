@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from clgraft.core.graph.structure import Fits, Node, Some, Structure
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.operators.pointwise.expression import renamed
 from clgraft.core.problem import Problem
-
-WORD = re.compile(r"\b[A-Za-z_]\w*")
 
 
 def join_residuals(graph: Some, fits: Fits) -> Some:
@@ -59,15 +56,10 @@ def _summed(problem: Problem) -> str | None:
         if len(following.scalars) != len(problem.parameters):
             continue
         words = {"x": "joined", **dict(zip(following.scalars, problem.parameters))}
-        value = _renamed(following.value, words)
+        value = renamed(following.value, words)
         if problem.computes(f"real joined = x0 + x1; y0 = {value};"):
             return name
     return None
-
-
-def _renamed(text: str, words: Mapping[str, str]) -> str:
-    """Return a text with other words."""
-    return WORD.sub(lambda word: words.get(word[0], word[0]), text)
 
 
 def _norm_of(graph: Structure, nodes: list[Node | None], name: str, other: str, reader: int) -> Node | None:

@@ -6,7 +6,6 @@ A training step has some for each layer, and a launch takes longer than the few 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,12 +13,12 @@ from clgraft.core.graph.structure import Node, Number, Some, Structure
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.batchnorm.problem import MOVED
 from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.operators.pointwise.expression import renamed
 from clgraft.core.operators.update import UpdateProblem, UpdatesProblem
 from clgraft.core.operators.update.together import MOST_ARRAYS
 
 MOST_ELEMENTS = 2**20  # of an array: with more, a launch is short compared with what it moves
 MOST_ON_CPUS = 2**14  # there a launch is shorter, and what was just computed is in a cache
-WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def _moved(problem: BatchNormProblem) -> PointwiseProblem:
     """Return what becomes of moving averages as assignments."""
     arguments = problem.arguments()
     places = {argument.name: f"x{i}" for i, argument in enumerate(arguments)}
-    values = (WORD.sub(lambda word: places.get(word[0], word[0]), value) for value in MOVED)
+    values = (renamed(value, places) for value in MOVED)
     text = "; ".join(f"y{i} = {value}" for i, value in enumerate(values))
     shapes = tuple(argument.shape for argument in arguments)
     return PointwiseProblem(shapes, text, parameters=problem.scalars(), dtype=arguments[0].dtype)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.operators.pointwise.expression import ALIASES, IDENTIFIER, LEVELS, TESTS, Assignments, Term
+from clgraft.core.operators.pointwise.expression import ALIASES, IDENTIFIER, LEVELS, TESTS, Assignments, Term, renamed
 from clgraft.core.operators.pointwise.reduction import Reduction
 from clgraft.core.problem import Gradient
 
@@ -258,7 +258,7 @@ def _times(gradient: str, factor: str, names: Mapping[str, str], guarded: bool) 
         return ""
     if factor == "1":
         return gradient
-    written = IDENTIFIER.sub(lambda found: names.get(found[0], found[0]), factor)
+    written = renamed(factor, names)
     if written.startswith("1 / "):
         product = f"{gradient} / {written[4:]}"
     elif IDENTIFIER.fullmatch(written):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,11 @@ MOST_DEPTH = 200  # operations nested in each other at most; compilers limit bra
 MOST_NESTED = 40  # parentheses, functions and conditions in each other
 
 LEVELS: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "/"))
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a formula in which names are replaced by others, or by numbers and formulas in parentheses."""
+    return IDENTIFIER.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 @dataclass(frozen=True)
