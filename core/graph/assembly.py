@@ -17,6 +17,7 @@ from clgraft.core.graph.prepared import Kept, Preparation, reads, take_out
 from clgraft.core.graph.structure import SKIPPED, Node
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import (
@@ -25,6 +26,7 @@ from clgraft.core.planning.launches import (
     Constant,
     Launch,
     Launches,
+    OfNorm,
     Scalar,
     Statistics,
     Workspace,
@@ -58,21 +60,33 @@ class LeftSums:
     chosen: Mapping[int, Chosen]
 
 
-def norms_of_layers(graph: Graph) -> dict[int, int]:
-    """Return the batch norm that takes the statistics of a convolution's result, by the convolution's number.
+def norms_of_layers(graph: Graph, passes: Collection[str]) -> dict[int, int]:
+    """Return the batch norm that takes sums of what a convolution makes, by the convolution's number.
 
-    Both have 16 bits in channels last, where the norm's rows are the convolution's pixels.
+    With the pass ``statistics`` it is the norm of the convolution's result, with ``sums`` the gradient of a norm whose
+    result has the gradient that the convolution's data gradient makes. Both have 16 bits in channels last, where the
+    norm's rows are the convolution's pixels.
     """
+    ways = {"statistics": ("forward_training", "x", "forward"), "sums": ("backward_training", "dy", "backward_data")}
+    known = {norm: (read, layer) for name, (norm, read, layer) in ways.items() if name in passes}
     found: dict[int, int] = {}
     for i, node in enumerate(graph.nodes):
         norm = node.problem
-        if not isinstance(norm, BatchNormProblem) or norm.direction != "forward_training" or norm.pixels != 1:
+        if not isinstance(norm, BatchNormProblem) or norm.direction not in known or norm.pixels != 1:
             continue
-        layer = graph.writers.get(node.named("x"))
-        conv = None if layer is None else graph.nodes[layer].problem
-        if layer is None or not isinstance(conv, ConvProblem) or conv.direction != "forward" or conv.layout != LAST:
+        read, direction = known[norm.direction]
+        layer = graph.writers.get(node.named(read))
+        if layer is None:
             continue
-        if conv.dtype in SMALL and conv.out_channels == norm.channels:
+        problem = graph.nodes[layer].problem
+        conv = problem.base if isinstance(problem, FusedProblem) else problem
+        if not isinstance(conv, ConvProblem) or conv.direction != direction or conv.layout != LAST:
+            continue
+        same = conv.dtype in SMALL and conv.arguments()[-1].shape[-1] == norm.channels
+        # the layer reads these with the norm
+        others = [name for name in node.reads if name != node.named(read)] if direction == "backward_data" else []
+        there = all(graph.writers.get(name, -1) < layer for name in others)
+        if same and there and not graph.changes_between(others, layer, i):
             found.setdefault(layer, i)
     return found
 
@@ -90,8 +104,8 @@ class Assembly:
         Whether copies may become views.
     constants : collection of str
         Inputs that never change: launches that only prepare them are left to `preparation`.
-    statistics : bool
-        Whether layers may leave the sums that the batch norms after them need.
+    passes : collection of str
+        With which layers leave the sums that batch norms need: see `norms_of_layers`.
     """
 
     def __init__(
@@ -101,7 +115,7 @@ class Assembly:
         added: frozenset[str],
         views: bool = True,
         constants: Collection[str] = (),
-        statistics: bool = True,
+        passes: Collection[str] = ("statistics", "sums"),
     ) -> None:
         self.graph, self.context, self.constants = graph, context, constants
         self._taken: list[Launch] = []
@@ -120,7 +134,7 @@ class Assembly:
         self._chosen: dict[Problem, Chosen] = {}
         self._together: dict[tuple[Problem, Problem], tuple[Chosen, Chosen, int] | None] = {}
         self.sums: dict[int, LeftSums] = {}  # by the numbers of both nodes
-        self._norms = norms_of_layers(graph) if statistics else {}
+        self._norms = norms_of_layers(graph, passes)
         self.planned = [self._planned(i, node) for i, node in enumerate(graph.nodes)]
 
     def _planned(self, i: int, node: Node) -> Launches:
@@ -222,6 +236,9 @@ class Assembly:
             return self._place(name, np.dtype(dtype).itemsize, offsets)
         if isinstance(item, Statistics):
             return Workspace(offsets[f"{self.sums[i].layer} sums"])
+        if isinstance(item, OfNorm):
+            norm = self.sums[i].norm
+            return self._bind(item.item, norm, self.graph.nodes[norm], offsets)
         if isinstance(item, Workspace):
             return Workspace(offsets[f"{i} workspace"] + item.offset_bytes, item.itemsize)
         if isinstance(item, Scalar):

@@ -45,7 +45,7 @@ class Placement:
     constants : frozenset of str
         Inputs that never change.
     passes : collection of str
-        Those that are switched on; of these, `order`, `views`, `statistics`, `prepare` and `recompute` matter here.
+        Those that are switched on; of these, `order`, `views`, `statistics`, `sums`, `prepare` and `recompute` matter.
     """
 
     graph: Graph
@@ -114,8 +114,6 @@ class Placement:
     def _placed(self, graph: Graph) -> Placed:
         constants = self.constants if "prepare" in self.passes else frozenset()
         graph = order_gradients(graph) if "order" in self.passes else graph
-        assembly = Assembly(
-            graph, self.context, self.added, "views" in self.passes, constants, "statistics" in self.passes
-        )
+        assembly = Assembly(graph, self.context, self.added, "views" in self.passes, constants, self.passes)
         launches, arena = assembly.launches()
         return Placed(graph, assembly, launches, arena, len(graph.nodes) - len(self.graph.nodes))

@@ -18,7 +18,7 @@ from clgraft.core.planning.implementation import (
     Tunable,
     implementations,
 )
-from clgraft.core.planning.launches import Launches
+from clgraft.core.planning.launches import Launches, Sums, WantedSums
 from clgraft.core.problem import Problem
 
 
@@ -122,9 +122,7 @@ def choose_fused(
     Declined
         If that implementation has no epilogues.
     """
-    implementation, choice = _serving(problem, dry, advice)
-    if not (isinstance(implementation, Fusable) and implementation.fuses(problem, epilogue)):
-        raise Declined(f"{choice.algorithm} serves {problem} without epilogues")
+    implementation, choice = _serving_fused(problem, dry, epilogue, advice)
     given = {"settings": dict(choice.settings)} if choice.settings else {}
     return Chosen(implementation.plan(problem, planner, epilogue=epilogue, **given), choice.algorithm)
 
@@ -136,9 +134,10 @@ def choose_with_sums(
     dry: Planner,
     advice: tuple[Advice | None, Advice | None] = (None, None),
 ) -> tuple[Chosen, Chosen, int]:
-    """Return what serves a layer and the batch norm of its result, which takes sums that the layer leaves.
+    """Return what serves a layer and the batch norm that reads its result, which takes sums that the layer leaves.
 
-    Both are the implementations that `choose` returns for the problems alone.
+    The norm is that of the result, or the gradient of a norm of whose result the layer makes the gradient. Both are the
+    implementations that `choose` returns for the problems alone.
 
     Parameters
     ----------
@@ -162,9 +161,39 @@ def choose_with_sums(
     (first, choice), (second, other) = (_serving(*each) for each in ((layer, dry, advice[0]), (norm, dry, advice[1])))
     if not isinstance(first, Summing) or not isinstance(second, Joining):
         raise Declined(f"{choice.algorithm} and {other.algorithm} serve {layer} and {norm} without sums in between")
-    sums = first.plan_sums(layer, planner, dict(choice.settings) or None)
+    wanted = second.wanted_sums(norm, planner)
+    sums = first.plan_sums(layer, planner, wanted, dict(choice.settings) or None)
     after = second.plan_after(norm, planner, sums)
     return Chosen(sums.launches, choice.algorithm), Chosen(after, other.algorithm), sums.nbytes
+
+
+def choose_fused_sums(
+    problem: Problem,
+    planner: Planner,
+    dry: Planner,
+    epilogue: Epilogue,
+    wanted: WantedSums,
+    advice: Advice | None = None,
+) -> Sums:
+    """Return the launches of `choose_fused`, one of which leaves the sums that are wanted.
+
+    Raises
+    ------
+    Declined
+        If that implementation has no epilogues, or leaves no sums.
+    """
+    implementation, choice = _serving_fused(problem, dry, epilogue, advice)
+    if not isinstance(implementation, Summing):
+        raise Declined(f"{choice.algorithm} leaves no sums")
+    return implementation.plan_sums(problem, planner, wanted, dict(choice.settings) or None, epilogue)
+
+
+def _serving_fused(problem: Problem, dry: Planner, epilogue: Epilogue, advice: Advice | None) -> tuple[Fusable, Choice]:
+    """Return what serves a problem with an epilogue in its kernels, if what serves it alone has that."""
+    implementation, choice = _serving(problem, dry, advice)
+    if not (isinstance(implementation, Fusable) and implementation.fuses(problem, epilogue)):
+        raise Declined(f"{choice.algorithm} serves {problem} without epilogues")
+    return implementation, choice
 
 
 def _serving(problem: Problem, dry: Planner, advice: Advice | None) -> tuple[Implementation, Choice]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from clgraft.core.planning.choice import Value
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import Epilogue
-from clgraft.core.planning.launches import Launches, Sums
+from clgraft.core.planning.launches import Launches, Sums, WantedSums
 from clgraft.core.problem import Problem
 from clgraft.core.problem.layout import FIRST, LAST
 
@@ -46,6 +46,9 @@ class Planner(Protocol):
         Declined
             If the implementation that serves the problem has no epilogues.
         """
+
+    def fused_sums(self, problem: Problem, epilogue: Epilogue, wanted: WantedSums) -> Sums:
+        """Return the launches for another problem with an epilogue, one of which leaves sums; or decline as `fused`."""
 
 
 class Implementation(Protocol):
@@ -109,13 +112,23 @@ class Fusable(Protocol):
 class Summing(Protocol):
     """An implementation of layers whose kernels can leave the sums that a batch norm of their result needs."""
 
-    def plan_sums(self, problem: Any, planner: Planner, settings: Mapping[str, Value] | None = None) -> Sums:
-        """Return the launches for a problem, one of which leaves sums; decline if none can."""
+    def plan_sums(
+        self,
+        problem: Any,
+        planner: Planner,
+        wanted: WantedSums,
+        settings: Mapping[str, Value] | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> Sums:
+        """Return the launches for a problem, one of which leaves the sums that are wanted; decline if none can."""
 
 
 @runtime_checkable
 class Joining(Protocol):
     """An implementation of batch norms that takes sums which the layer before has left."""
+
+    def wanted_sums(self, problem: Any, planner: Planner) -> WantedSums:
+        """Return which sums a layer is to leave for a problem; decline if it takes none."""
 
     def plan_after(self, problem: Any, planner: Planner, sums: Sums) -> Launches:
         """Return the launches for a problem, with `Statistics` among the arguments; decline if it cannot."""

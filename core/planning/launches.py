@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +34,13 @@ class Workspace:
 @dataclass(frozen=True)
 class Statistics:
     """Binds what a layer leaves for the norm after it (see `Sums`): base pointer and offset in elements of 4 bytes."""
+
+
+@dataclass(frozen=True)
+class OfNorm:
+    """Binds, for a layer, an argument or a scalar of the batch norm that takes what the layer leaves."""
+
+    item: Buffer | Scalar
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,28 @@ class Launches:
             launches=tuple(replace(item, kernel=item.kernel.again()) for item in self.launches),
             prepared=self.prepared and self.prepared.again(),
         )
+
+
+@dataclass(frozen=True)
+class WantedSums:
+    """What a batch norm wants to be left by the kernel that makes the rows it reads.
+
+    Attributes
+    ----------
+    defines : dict
+        Macros that let the kernel add up what it stores (``kernels/conv/gemm_gpu/store/sums.cl``).
+    arguments : tuple
+        The kernel's last arguments, `Statistics` among them.
+    scalars : tuple of str
+        Names of scalars among these.
+    gradient : bool
+        Whether the rows are the gradient of the norm's result, not the norm's input.
+    """
+
+    defines: Mapping[str, Any]
+    arguments: tuple[Any, ...]
+    scalars: tuple[str, ...] = ()
+    gradient: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clgraft.core.planning.choose import Advice, choose, choose_fused
+from clgraft.core.planning.choose import Advice, choose, choose_fused, choose_fused_sums
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import Epilogue
-from clgraft.core.planning.launches import Launches
+from clgraft.core.planning.launches import Launches, Sums, WantedSums
 from clgraft.core.problem import Problem
 from clgraft.core.runtime.context import DeviceContext
 
@@ -58,6 +58,10 @@ class DevicePlanner:
     def fused(self, problem: Problem, epilogue: Epilogue) -> Launches:
         """Return the launches for another problem with an epilogue; decline if what serves it has none."""
         return choose_fused(problem, self, self.dry(), epilogue, self._advise(problem)).launches
+
+    def fused_sums(self, problem: Problem, epilogue: Epilogue, wanted: WantedSums) -> Sums:
+        """Return the launches for another problem with an epilogue, which leave sums; decline if what serves cannot."""
+        return choose_fused_sums(problem, self, self.dry(), epilogue, wanted, self._advise(problem))
 
     def dry(self) -> DryPlanner:
         """Return a planner for the same device that builds nothing."""

@@ -14,7 +14,7 @@
 //     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side
 //     EPILOGUE_ALIGNED_CHANNELS(...)        the same where EXTRAS_ALIGNED, in kernels with ALIGNED_EXTRAS
 //     EPILOGUE_ELEMENT(value, channel, at)  one element
-#if defined(EPILOGUE) || defined(PROLOGUE)
+#if defined(EPILOGUE) || defined(PROLOGUE) || defined(GRADIENT_SUMS)
 #include "pointwise/value.cl"
 #endif
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from clgraft import core
+from clgraft.core.operators.conv.gemm_gpu import halves
+from tests.core.conv_checks import force_halves
 
 # tests that compute for longer than their kernels take to be built
 BUSY = ("test_products_on_every_micro_kernel", "test_five_taps_err_at_most_ten_times_as_much")
@@ -16,3 +18,12 @@ def without_optimisation(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     file, function = request.node.path.name, request.node.originalname
     if "gpu" in file + function and function not in BUSY and core.context().device.is_cpu:
         monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> list:
+    """A list of a tile and a number of parts, which are then chosen for every product with operands of 16 bits."""
+    wanted = force_halves(monkeypatch)
+    monkeypatch.setattr(halves, "FULL", 0)
+    monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: None)
+    return wanted

@@ -16,6 +16,7 @@ from clgraft.core.operators.conv.gemm_gpu.tile import ProductShape, Tile
 from clgraft.core.operators.conv.gemm_gpu.tiles import rows
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.halves import name_of
 from clgraft.core.problem import SMALL, ceil_div
 from clgraft.core.runtime.toolchains.nvidia import units_of
 from clgraft.core.session.context import Context
@@ -58,6 +59,15 @@ def an_h200() -> DeviceInfo:
         local_memory=48 * 1024,
         max_work_group_size=1024,
     )
+
+
+def on_units(units: str) -> Context:
+    """Return a context that plans for a GPU with matrix units, which kernels compute here."""
+    context = Context.on(None)
+    names = tuple(filter(None, (name_of(units, dtype) for dtype in SMALL)))
+    changes = {"is_cpu": False, "is_gpu": True, "compute_units": 4, "max_work_group_size": 1024}
+    context.device = replace(context.device, **changes, halves=names)
+    return context
 
 
 def forced_choice(product: ProductShape, tile: Tile, parts: int) -> TileChoice:

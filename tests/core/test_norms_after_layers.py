@@ -14,10 +14,8 @@ from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
-from clgraft.core.planning.halves import name_of
-from clgraft.core.problem import SMALL
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import SMALLEST, an_h200, force_halves
+from tests.core.conv_checks import SMALLEST, an_h200, on_units
 from tests.core.graphs import sample
 
 EPS = 1e-3
@@ -33,24 +31,6 @@ LAYERS = {
     "conv forward f16 n3 ic24 ih7 iw9 oc21 kh3 kw3 ph1 pw1 b1 layout=nhwc": 2,
     "conv forward bf16 n2 ic72 ih15 iw6 oc136 kh3 kw3 ph3 pw1 layout=nhwc": 3,
 }
-
-
-def on_units(units: str) -> Context:
-    """Return a context that plans for a GPU with matrix units, which kernels compute here."""
-    context = Context.on(None)
-    names = tuple(filter(None, (name_of(units, dtype) for dtype in SMALL)))
-    changes = {"is_cpu": False, "is_gpu": True, "compute_units": 4, "max_work_group_size": 1024}
-    context.device = replace(context.device, **changes, halves=names)
-    return context
-
-
-@pytest.fixture
-def forced(monkeypatch: pytest.MonkeyPatch) -> list:
-    """A list of a tile and a number of parts, which are then chosen for every product."""
-    wanted = force_halves(monkeypatch)
-    monkeypatch.setattr(halves, "FULL", 0)
-    monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: None)
-    return wanted
 
 
 def layer_and_norm(text: str, activation: str = "", wide: bool = True) -> Graph:

@@ -20,9 +20,11 @@ from clgraft.core.planning.launches import (
     Constant,
     Launch,
     Launches,
+    OfNorm,
     Scalar,
     Statistics,
     Sums,
+    WantedSums,
     Workspace,
     ints,
 )
@@ -80,10 +82,22 @@ def columns_of(vectors: int) -> int:
     return best
 
 
+def wanted_sums(problem: BatchNormProblem, planner: Planner) -> WantedSums:
+    """Return what the kernel is to leave that makes x, or dy: those of dy are taken with x at the same places."""
+    if problem.direction not in DIRECTIONS or problem.dtype not in SMALL:
+        raise Declined("takes sums of 16 bits in training")
+    kernels, names = TrainingKernels(problem, planner), problem.activation_scalars
+    if kernels.forward:
+        return WantedSums({"STATISTICS": 1}, (Statistics(),))
+    read = (OfNorm(Buffer(name)) for name in ("x", "mean", *kernels.kept))
+    scalars = (OfNorm(Scalar(name, kernels.real)) for name in names)
+    return WantedSums({"GRADIENT_SUMS": 1, **kernels.defines}, (*read, Statistics(), *scalars), names, True)
+
+
 def plan_after(problem: BatchNormProblem, planner: Planner, sums: Sums) -> Launches:
-    """Plan what follows from the sums that the convolution before has left, and the result."""
-    if problem.direction != "forward_training" or problem.channels != sums.channels or problem.dtype not in SMALL:
-        raise Declined(f"takes sums of {problem.channels} channels of 16 bits, forward")
+    """Plan what follows from the sums that the kernel before has left, and the result."""
+    if problem.channels != sums.channels:
+        raise Declined(f"takes sums of {problem.channels} channels")
     return _Rows(problem, planner).after(sums.tiles)
 
 
@@ -135,11 +149,12 @@ class _Rows:
         return Launches(launches, self.layout.nbytes)
 
     def after(self, tiles: int) -> Launches:
-        """Return the launches of forward_training after a convolution that has left sums of so many tiles."""
+        """Return the launches after a convolution, or its data gradient, that has left sums of so many tiles."""
         wide = tiles > READ_AT_ONCE * GROUP // JOINED and self.planner.device.max_work_group_size >= MANY
-        arguments = self.joining(Statistics(), tiles)
-        outputs = self.kernels.outputs
-        join = self.launch("batchnorm_rows_gpu_join", 7, arguments, outputs, MANY if wide else GROUP)
+        group, outputs = MANY if wide else GROUP, self.kernels.outputs
+        if not self.kernels.forward:
+            return Launches((self.join_products(Statistics(), tiles, group), self.gradient()), self.layout.nbytes)
+        join = self.launch("batchnorm_rows_gpu_join", 7, self.joining(Statistics(), tiles), outputs, group)
         return Launches((join, self.result()), self.layout.nbytes)
 
     def joining(self, sums: Workspace | Statistics, parts: int) -> tuple[Any, ...]:
@@ -158,14 +173,28 @@ class _Rows:
     def backward(self) -> Launches:
         """Return the launches of backward_training."""
         outputs, sizes = self.kernels.outputs, ints(self.problem.channels)
-        read = (Buffer("x"), Buffer("dy"), Buffer("mean"), *self.kept)
-        vectors = [item for name in outputs[1:] for item in (Buffer(name), Accumulate(name))]
-        products = (*read, self.partial, *sizes, *self.rows, *self.activation)
-        join = (self.partial, self.vectors, Buffer("gamma"), Buffer("var"), *vectors, *sizes, *ints(self.parts))
-        gradient = (*read, self.vectors, Buffer("dx"), Accumulate("dx"), *sizes, *self.rows, *self.activation)
+        products = (*self.read, self.partial, *sizes, *self.rows, *self.activation)
         launches = (
             self.launch("batchnorm_rows_gpu_products", 4, products, outputs),
-            self.launch("batchnorm_rows_gpu_join_products", 5, (*join, self.rows[0], self.eps), outputs),
-            self.launch("batchnorm_rows_gpu_gradient", 6, gradient, ("dx",)),
+            self.join_products(self.partial, self.parts, GROUP),
+            self.gradient(),
         )
         return Launches(launches, self.layout.nbytes)
+
+    @property
+    def read(self) -> tuple[Any, ...]:
+        """What the launches of backward_training over the rows read."""
+        return (Buffer("x"), Buffer("dy"), Buffer("mean"), *self.kept)
+
+    def join_products(self, sums: Workspace | Statistics, parts: int, group: int) -> Launch:
+        """Return the launch that joins backward's sums in work-groups of a size."""
+        outputs, sizes = self.kernels.outputs, ints(self.problem.channels, parts)
+        vectors = [item for name in outputs[1:] for item in (Buffer(name), Accumulate(name))]
+        arguments = (sums, self.vectors, Buffer("gamma"), Buffer("var"), *vectors, *sizes, self.rows[0], self.eps)
+        return self.launch("batchnorm_rows_gpu_join_products", 5, arguments, outputs, group)
+
+    def gradient(self) -> Launch:
+        """Return the last launch of backward_training."""
+        place, sizes = (Buffer("dx"), Accumulate("dx")), ints(self.problem.channels)
+        arguments = (*self.read, self.vectors, *place, *sizes, *self.rows, *self.activation)
+        return self.launch("batchnorm_rows_gpu_gradient", 6, arguments, ("dx",))

@@ -15,7 +15,8 @@
 // parts, by the last one of a tile's work-groups that has its own. Each tile has a counter, 0 before and after; `sums`
 // has the parts of a tile as work-items have them.
 //
-// With STATISTICS the forward product leaves the sums of a batch norm (store/statistics.cl).
+// With STATISTICS the forward product leaves the sums of a batch norm, with GRADIENT_SUMS the product of backward data
+// those of a norm's gradient (store/sums.cl).
 //
 // Global: work-groups for tiles, columns innermost: neighbours in time read the same rows; parts; groups.
 
@@ -174,6 +175,8 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     (row_tile + (row) < rows ? first_of_row(row_tile + (row), columns, groups, group, rows, place, by) : -1)
 #ifdef STATISTICS
     STORE_WITH_STATISTICS(OF_ROW, row_tile / TILE_M, (rows + TILE_M - 1) / TILE_M, 0, min(rows - row_tile, TILE_M));
+#elif defined(GRADIENT_SUMS)
+    STORE_WITH_GRADIENT_SUMS(OF_ROW, row_tile / TILE_M)
 #else
     STORE_STAGED(OF_ROW, 0)
 #endif

@@ -5,6 +5,7 @@
 // largest phase's: its pixel u is pixel u * stride + place of dx in a phase. A work-group makes a tile of it in
 // `phases_of_set` phases that follow each other in the list of PHASES phases: the first steps of a phase are copied
 // while the one before it is multiplied and stored, by way of the memory of its last step. A phase without taps is 0.
+// With GRADIENT_SUMS it leaves the sums of a norm's gradient over these phases (store/sums.cl).
 //
 // Global: work-groups for tiles, columns innermost; sets of phases; groups.
 
@@ -60,7 +61,7 @@ typedef struct {
 IN_PLACE void store_phase(const float *sums, local float *staged, local const RowPlace *row_places,
                           const StridePhase phase, const Grid grid, const Target place, const int columns,
                           const int column_tile, const int groups, const int group, TENSOR(target),
-                          const int accumulate TAKE_EPILOGUE) {
+                          const int accumulate TAKE_EPILOGUE TAKE_ADDED STATISTICS_PARAMETERS) {
     const int wanted = lacks(phase, grid, place), has_bias = 0;
     const int further = (phase.place_d * place.size_h + phase.place_h) * place.size_w + phase.place_w;
     global const stored *const bias_base = target_base;
@@ -72,7 +73,11 @@ IN_PLACE void store_phase(const float *sums, local float *staged, local const Ro
         barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads what was there
         stage_sums(sums, staged, begin);
         barrier(CLK_LOCAL_MEM_FENCE);
+#ifdef GRADIENT_SUMS
+        STORE_AND_ADD(OF_PHASE, begin, added[begin / STAGED_COLUMNS], products[begin / STAGED_COLUMNS])
+#else
         STORE_STAGED(OF_PHASE, begin)
+#endif
     }
 }
 
@@ -101,8 +106,9 @@ ALWAYS_INLINE void multiply_phases(
     local const RowPlace *row_places, CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(target), const int accumulate,
     const int rows, const int columns, const int channels, const int groups, const int group, const int row_tile,
     const int column_tile, const bool aligned, const Grid grid, const Target place, const Taps met,
-    const Divisors by TAKE_EXCHANGE TAKE_EPILOGUE) {
+    const Divisors by TAKE_EXCHANGE TAKE_EPILOGUE STATISTICS_PARAMETERS) {
     Loader loader;
+    OPEN_ADDED
     loader_open(&loader, OPEN(a), OPEN(b), rows, columns, 0, channels, 0, groups, group, row_tile, column_tile, 0, grid,
                 met, by);
     Ahead ahead = {begin - 1, 0, grid, met};
@@ -136,15 +142,21 @@ ALWAYS_INLINE void multiply_phases(
         }
         PRODUCTS_WAIT(sums, 0);
         store_phase(sums, (local float *)A_STAGE(last), row_places, phase, grid, place, columns, column_tile, groups,
-                    group, target_base, target_offset, accumulate PASS_EPILOGUE);
+                    group, target_base, target_offset, accumulate PASS_EPILOGUE PASS_ADDED PASS_STATISTICS);
     }
     COPIES_WAIT(0);
+#ifdef GRADIENT_SUMS
+    local float *const staged = (local float *)tiles;
+    const int part = get_group_id(1) * ((rows + TILE_M - 1) / TILE_M) + row_tile / TILE_M;
+#pragma unroll
+    for (int i = 0; i < STAGED_PARTS; i++) LEAVE_GRADIENT_SUMS(part, i * STAGED_COLUMNS, added[i], products[i])
+#endif
 }
 
 ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_phases_halves(
     CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(target), const int accumulate, const int rows, const int columns,
     const int channels, const int groups, const int phases_of_set, const Grid grid, const Target place, const Taps met,
-    const Divisors by, const StridePhases list EPILOGUE_PARAMETERS) {
+    const Divisors by, const StridePhases list EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
     OPEN_EPILOGUE
     const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
     const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
@@ -167,10 +179,10 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     if (aligned)
         multiply_phases(begin, end, tiles, phases, row_places, a_base, a_offset, b_base, b_offset, target_base,
                         target_offset, accumulate, rows, columns, channels, groups, group, row_tile, column_tile, true,
-                        grid, place, met, by PASS_EXCHANGE PASS_EPILOGUE);
+                        grid, place, met, by PASS_EXCHANGE PASS_EPILOGUE PASS_STATISTICS);
     else
         multiply_phases(begin, end, tiles, phases, row_places, a_base, a_offset, b_base, b_offset, target_base,
                         target_offset, accumulate, rows, columns, channels, groups, group, row_tile, column_tile, false,
-                        grid, place, met, by PASS_EXCHANGE PASS_EPILOGUE);
+                        grid, place, met, by PASS_EXCHANGE PASS_EPILOGUE PASS_STATISTICS);
 }
 #endif

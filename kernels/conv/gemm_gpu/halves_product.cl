@@ -144,5 +144,5 @@ ALWAYS_INLINE void stage_sums(const float *sums, local float *staged, const int 
             }                                                                                                \
         }                                                                                                    \
     }
-#include "conv/gemm_gpu/store/statistics.cl"
+#include "conv/gemm_gpu/store/sums.cl"
 #endif

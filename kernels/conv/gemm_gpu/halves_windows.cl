@@ -7,7 +7,7 @@
 //
 // OPERATION is FORWARD or DATA, as in halves.cl. SOURCE_ROWS positions are in local memory: those of the tile, and as
 // many as from the first to the last tap. SOURCES: 1 or 2 such planes at the same time; with 2 there
-// are at least STAGES - 1 taps. STATISTICS: see store/statistics.cl.
+// are at least STAGES - 1 taps. STATISTICS, GRADIENT_SUMS: see store/sums.cl.
 
 #include "conv/gemm_gpu/halves_product.cl"
 #include "conv/gemm_gpu/loaders/positions.cl"
@@ -232,6 +232,8 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
 #define OF_PIXEL(row) (pixels[row] < 0 ? -1 : ((long)pixels[row] * groups + group) * columns)
 #ifdef STATISTICS
     STORE_WITH_STATISTICS(OF_PIXEL, first / TILE_M, position_tiles, first_stored, stored_rows);
+#elif defined(GRADIENT_SUMS)
+    STORE_WITH_GRADIENT_SUMS(OF_PIXEL, first / TILE_M)
 #else
     STORE_STAGED(OF_PIXEL, 0)
 #endif

@@ -8,7 +8,7 @@ channels first are transposed before and after.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +57,9 @@ from clgraft.core.planning.launches import (
     Buffer,
     Launch,
     Launches,
-    Statistics,
     Sums,
     Tickets,
+    WantedSums,
     Workspace,
     ints,
 )
@@ -77,10 +77,20 @@ FEWEST_CHANNELS = 16  # of a group, of inputs and outputs together: with fewer, 
 MOST_STAGES = 4  # steps whose weights are in local memory, with windows
 SUMMING = 128  # work-items of a work-group that adds the sums of parts, as the kernel has it
 FULL = 0.7  # share of the tiles' columns that are there, from which on sums in them cost less than another pass
+MOST_SUMMED = 128  # columns of a tile whose sums work-items keep from phase to phase
+REGISTERS_OF_SUMS = 128  # of a work-item that adds up gradients while it stores them: with fewer it spills
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_GROUPS = 2**16 - 1  # they are an axis of launches, and devices limit its work-groups
 MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
+
+
+@dataclass
+class Leaving:
+    """The sums that one launch is to leave for a batch norm, and the number of tiles of rows of those that do."""
+
+    wanted: WantedSums
+    tiles: list[int] = field(default_factory=list)
 
 
 def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
@@ -127,16 +137,23 @@ class Halves:
         return launches if problem.layout == LAST else through(problem, planner, launches, epilogue)
 
     def plan_sums(
-        self, problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None
+        self,
+        problem: ConvProblem,
+        planner: Planner,
+        wanted: WantedSums,
+        settings: Mapping[str, int | str] | None = None,
+        epilogue: Epilogue | None = None,
     ) -> Sums:
-        """Plan forward with one launch whose tiles of rows leave the sums of a batch norm."""
-        if problem.direction != "forward" or problem.layout != LAST:
-            raise Declined("leaves sums of forward in channels last")
-        tiles: list[int] = []
-        launches = self._planned(problem, self._groups(problem, planner), planner, settings or {}, None, tiles)
-        if len(tiles) != 1:
-            raise Declined(f"{len(tiles)} launches leave sums, expected one")
-        return Sums(launches, tiles[0], problem.out_channels)
+        """Plan forward or backward data with one launch whose tiles of rows leave the sums of a batch norm."""
+        if problem.direction != ("backward_data" if wanted.gradient else "forward") or problem.layout != LAST:
+            raise Declined("leaves sums in channels last, forward for norms and backward data for their gradients")
+        if epilogue is not None and (not wanted.gradient or set(epilogue.scalars) & set(wanted.scalars)):
+            raise Declined("leaves sums with epilogues in backward data, whose scalars have other names")
+        leaving = Leaving(wanted)
+        launches = self._planned(problem, self._groups(problem, planner), planner, settings or {}, epilogue, leaving)
+        if len(leaving.tiles) != 1:
+            raise Declined(f"{len(leaving.tiles)} launches leave sums, expected one")
+        return Sums(launches, leaving.tiles[0], problem.in_channels if wanted.gradient else problem.out_channels)
 
     def check(self, problem: ConvProblem, planner: Planner) -> None:
         """Decline what is not served, without planning it."""
@@ -172,7 +189,7 @@ class Halves:
         planner: Planner,
         settings: Mapping[str, int | str],
         epilogue: Epilogue | None,
-        tiles: list[int] | None = None,
+        leaving: Leaving | None = None,
     ) -> Launches:
         """Plan a problem in channels last: as it is, or as another one with more channels.
 
@@ -180,8 +197,8 @@ class Halves:
         ----------
         counts : list of int
             Groups that may be one.
-        tiles : list of int, optional
-            Gets the tiles of rows of the launch that leaves sums of them; without it none does.
+        leaving : Leaving, optional
+            The sums that one launch leaves; without it none does.
         """
         blocks = list(Blocks.all_of(problem)) if problem.in_channels % VECTOR else []
         if blocks:
@@ -191,12 +208,13 @@ class Halves:
             inner = _HalvesBuilder(best.convolution, planner, self.units, settings, None).planned()
             return best.around(planner, inner)
         if unfolds(problem, VECTOR, LARGEST):
-            return _HalvesBuilder(unfolded(problem), planner, self.units, settings, epilogue, problem, tiles).planned()
+            rows = unfolded(problem)
+            return _HalvesBuilder(rows, planner, self.units, settings, epilogue, problem, leaving).planned()
         count = counts[0]
         if counts[1:]:
             count = min(counts, key=lambda each: self._time(merged(problem, each), planner.device))
         whole = merged(problem, count)
-        launches = _HalvesBuilder(whole, planner, self.units, settings, epilogue, tiles=tiles).planned()
+        launches = _HalvesBuilder(whole, planner, self.units, settings, epilogue, leaving=leaving).planned()
         return launches if count == 1 else with_merged_weights(problem, count, planner, launches)
 
     def _time(self, problem: ConvProblem, device: DeviceInfo) -> float:
@@ -226,9 +244,9 @@ class _HalvesBuilder:
         settings: Mapping[str, int | str],
         epilogue: Epilogue | None,
         rows_of: ConvProblem | None = None,  # the problem whose rows of taps are channels
-        tiles: list[int] | None = None,  # of rows, that leave sums: gets their number
+        leaving: Leaving | None = None,
     ) -> None:
-        self.tiles_summed = tiles
+        self.leaving = leaving
         self.rows_of = rows_of
         self.problem, self.planner, self.epilogue = problem, planner, epilogue
         self.settings = settings
@@ -354,6 +372,7 @@ class _HalvesBuilder:
         products = [Product(grid.pixels, self.inputs, channels * grid.taps, self.groups) for grid in grids]
         choice = self.choose_phases(products)
         tile, problem = choice.tile, self.problem
+        self.expect_sums(products[0], tile)
         shared, phases = shared_phases([grids[index] for index in choice.order])
         defines = {
             **tile.defines(),
@@ -364,6 +383,7 @@ class _HalvesBuilder:
             "BOUNDED": int(not all(grid.inside for grid in phases)),
             "AXES": max(grid.used_axes for grid in phases),
             **epilogue_defines(self.epilogue),
+            **self.sums_defines(),
         }
         tiles = ceil_div(shared.pixels, tile.m) * ceil_div(self.inputs, tile.n)
         arguments = (
@@ -372,6 +392,7 @@ class _HalvesBuilder:
             *(shared.argument(), shared.target_argument(), shared.taps_argument(in_3d(problem.kernel, 1))),
             *(shared.divisors_argument(), StructConstant(b"".join(grid.phase_values() for grid in phases))),
             *epilogue_arguments(self.epilogue, problem.dtype),
+            *self.sums_arguments(ceil_div(shared.pixels, tile.m) * ceil_div(len(grids), choice.of_set)),
         )
         groups = (tiles, ceil_div(len(grids), choice.of_set), self.groups)
         self.launch_tiles(PHASES_FILE, "conv_phases_halves", defines, tile, tile.busy, groups, arguments)
@@ -380,6 +401,8 @@ class _HalvesBuilder:
     def choose_phases(self, phases: list[Product]) -> PhaseChoice:
         """Choose the tile and the sets of phases, or take the tile from the settings."""
         tiles = [self.choose(phases[0]).tile] if self.settings else self.tiles
+        if self.leaving is not None:
+            tiles = [tile for tile in tiles if tile.n <= MOST_SUMMED]
         return choose_phases(phases, tiles, self.planner.device.compute_units)
 
     def windows_product(
@@ -424,14 +447,15 @@ class _HalvesBuilder:
     def registers_of(self, tile: HalvesTile, busy: int) -> tuple[str, ...]:
         """Return the compiler's option that lets a unit have so many work-groups of a tile."""
         registers = self.planner.device.registers if self.native else 0
-        most = min(255, registers // (tile.threads * busy) // 8 * 8)
+        least = REGISTERS_OF_SUMS if self.leaving is not None and self.leaving.wanted.gradient else 0
+        most = min(255, max(least, registers // (tile.threads * busy) // 8 * 8))
         return (f"-cl-nv-maxrregcount={most}",) if registers else ()
 
     def stream_product(
         self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
     ) -> bool:
         """Add a product by work-groups that walk over tiles if it is expected to be faster; say whether."""
-        if not grid.plain or self.tiles_summed is not None:
+        if not grid.plain or self.leaving is not None:  # its store waits longer for what sums need
             return False
         stream = self.choose_stream(product)
         if stream is None:
@@ -471,19 +495,19 @@ class _HalvesBuilder:
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""
-        if self.tiles_summed is not None and (split or product.columns < FULL * round_up(product.columns, tile.n)):
+        if self.leaving is not None and (split or product.columns < FULL * round_up(product.columns, tile.n)):
             raise Declined("leaves sums of tiles that are nearly full, and that have the whole depth")
 
-    def sums_defines(self) -> dict[str, int]:
+    def sums_defines(self) -> dict[str, Any]:
         """Return the macros of a kernel that leaves sums of its tiles of rows."""
-        return {} if self.tiles_summed is None else {"STATISTICS": 1, "BIASED": int(self.problem.bias)}
+        return {} if self.leaving is None else {**self.leaving.wanted.defines, "BIASED": int(self.problem.bias)}
 
     def sums_arguments(self, tiles: int) -> tuple[Any, ...]:
-        """Return the last argument of a kernel that leaves sums, and note how many tiles do."""
-        if self.tiles_summed is None:
+        """Return the last arguments of a kernel that leaves sums, and note how many tiles do."""
+        if self.leaving is None:
             return ()
-        self.tiles_summed.append(tiles)
-        return (Statistics(),)
+        self.leaving.tiles.append(tiles)
+        return self.leaving.wanted.arguments
 
     def choose_windows(
         self, windows: Windows, positions: Product, product: Product, channels: int
