@@ -135,8 +135,8 @@ SINGLE void batchnorm_channels_cpu_forward(
 SINGLE void batchnorm_channels_cpu_backward(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
     TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
-    OUTPUT_OF(parameter, dbeta), const int channels, const int batch, const int item_channels, const long pixels,
-    const real share, const real eps SCALARS(SCALAR_LAST)) {
+    OUTPUT_OF(parameter, dbeta), BIAS_OUTPUT const int channels, const int batch, const int item_channels,
+    const long pixels, const real share, const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
         const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
                    inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
@@ -172,8 +172,7 @@ SINGLE void batchnorm_channels_cpu_backward(
             }
         }
         const real first = sum_of_lanes(sums), second = sum_of_lanes(products) * inverse;
-        PUT_VALUE(parameter, dgamma, channel, second)
-        PUT_VALUE(parameter, dbeta, channel, first)
+        PUT_GRADIENTS(first, second)
         if (!dx_base) continue;
         const real slope = inverse * second * share, mean_flow = first * share;
         const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;
