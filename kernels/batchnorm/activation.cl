@@ -51,6 +51,12 @@ VALUE flow(const VALUE dy, const VALUE norm SCALARS(SCALAR_LAST)) {
 #endif
 }
 
+#ifdef RESIDUAL
+#define RESIDUAL_PARAMETER CONST_TENSOR(residual),
+#else
+#define RESIDUAL_PARAMETER
+#endif
+
 // The gradient of the norm of `value`: shift, factor and level are those that forward kept.
 #ifdef FLOW
 #define KEPT_INPUTS TENSOR_OF(const real, shift), TENSOR_OF(const real, scale), TENSOR_OF(const real, offset),

@@ -202,11 +202,6 @@ kernel JOIN_GROUP void batchnorm_rows_gpu_join(
     PUT_NORM(middle, average, variance)
 }
 #elif MAKES == 3
-#ifdef RESIDUAL
-#define RESIDUAL_PARAMETER CONST_TENSOR(residual),
-#else
-#define RESIDUAL_PARAMETER
-#endif
 kernel ROWS_GROUP void batchnorm_rows_gpu_result(
     CONST_TENSOR(x), TENSOR_OF(const real, vectors), RESIDUAL_PARAMETER TENSOR(y), const int accumulate_y,
     const int channels, const long rows, const long part_rows SCALARS(SCALAR_LAST)) {

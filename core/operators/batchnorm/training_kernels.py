@@ -39,6 +39,7 @@ class TrainingKernels:
         self.kept: tuple[str, ...] = ()
         if problem.residual:
             self.defines["RESIDUAL"] = 1
+            self.inputs += ("residual",)
         if problem.bias:
             self.defines["BIAS"] = 1
             self.outputs += ("dbias",)
