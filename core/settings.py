@@ -182,6 +182,7 @@ GRAPH_PASSES = (
         "argmax",
         "layouts",
         "norms",
+        "biases",
         "masks",
         "chains",
         "residuals",

@@ -31,7 +31,7 @@ from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.recipe import Recipe, Signature
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
-from clgraft.core.operators.batchnorm import BatchNormProblem, rows_gpu
+from clgraft.core.operators.batchnorm import BatchNormProblem, channels_cpu, rows_gpu
 from clgraft.core.operators.channels_last import transposes
 from clgraft.core.operators.fused import in_kernel
 from clgraft.core.planning.choose import Chosen
@@ -435,8 +435,9 @@ class CompiledGraph:
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""
-        name = rows_gpu.NAME if isinstance(problem, BatchNormProblem) else in_kernel.NAME
-        return self._context.serves(problem, name)
+        norms = (channels_cpu.NAME, rows_gpu.NAME)
+        names = norms if isinstance(problem, BatchNormProblem) else (in_kernel.NAME,)
+        return any(self._context.serves(problem, name) for name in names)
 
     def _once(self, early: Graph) -> _Handed:
         """Return the plan of what follows from constants alone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clgraft.core.planning.floor import Work
 
 # passes that make problems part of others
-FUSING = ("fold", "norms", "chains", "residuals", "epilogues", "separable", "gradients")
+FUSING = ("fold", "norms", "biases", "chains", "residuals", "epilogues", "separable", "gradients")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 // ACTIVATE   y0 from x0, the norm's value; FLOW: y0, the gradient of the norm's value, from x0, y's, and x1, the value;
 //            both only where an activation follows. SCALARS(F): its scalars
 // RESIDUAL   an array of x's shape is added before the activation; then nothing is kept for the gradient
+// BIAS       the gradient of a bias in front of the norm is written too
 // REAL_PARAMETERS  1: all that has one value for each channel is stored as real, not as x is
 #include "pointwise/value.cl"
 
@@ -50,6 +51,12 @@ VALUE flow(const VALUE dy, const VALUE norm SCALARS(SCALAR_LAST)) {
 #endif
 }
 
+#ifdef RESIDUAL
+#define RESIDUAL_PARAMETER CONST_TENSOR(residual),
+#else
+#define RESIDUAL_PARAMETER
+#endif
+
 // The gradient of the norm of `value`: shift, factor and level are those that forward kept.
 #ifdef FLOW
 #define KEPT_INPUTS TENSOR_OF(const real, shift), TENSOR_OF(const real, scale), TENSOR_OF(const real, offset),
@@ -71,6 +78,19 @@ VALUE flow(const VALUE dy, const VALUE norm SCALARS(SCALAR_LAST)) {
 #define KEPT_OUTPUTS
 #define PUT_KEPT(middle, factor, level)
 #endif
+// An output of backward, and what stores those of a channel, of its sums: of the gradient, and of that times the norm.
+// A norm takes away what a bias in front of it adds, so the bias has a gradient of 0 if the sums are finite.
+#ifdef BIAS
+#define BIAS_OUTPUT OUTPUT_OF(parameter, dbias),
+#define PUT_BIAS(first, second) PUT_VALUE(parameter, dbias, channel, (first) * 0 + (second) * 0)
+#else
+#define BIAS_OUTPUT
+#define PUT_BIAS(first, second)
+#endif
+#define PUT_GRADIENTS(first, second)              \
+    PUT_VALUE(parameter, dgamma, channel, second) \
+    PUT_VALUE(parameter, dbeta, channel, first)   \
+    PUT_BIAS(first, second)
 // Stores a channel's statistics, of which the mean is `apart` from middle, and the norm that follows from them.
 #define PUT_STATISTICS(middle, apart, variance, factor, level) \
     PUT_VALUE(parameter, mean, channel, (middle) + (apart))    \

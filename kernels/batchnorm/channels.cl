@@ -60,7 +60,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_backward(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
     TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
-    OUTPUT_OF(parameter, dbeta), const int channels, const int pixels, const uint steps, const real share,
+    OUTPUT_OF(parameter, dbeta), BIAS_OUTPUT const int channels, const int pixels, const uint steps, const real share,
     const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
     const uint channel = get_group_id(0);
@@ -77,8 +77,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     sum_group(&first, &second, firsts, seconds, 0);
     second *= inverse;
     if (get_local_id(0) == 0) {
-        PUT_VALUE(parameter, dgamma, channel, second)
-        PUT_VALUE(parameter, dbeta, channel, first)
+        PUT_GRADIENTS(first, second)
     }
     if (!dx_base) return;
     const real slope = inverse * second * share, mean_flow = first * share;

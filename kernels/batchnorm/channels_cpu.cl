@@ -19,6 +19,12 @@
 #define MAKES 1
 #endif
 
+#ifdef RESIDUAL
+#define ADDEND(i) +VLOAD(OPEN(residual) + ROW(image), i)
+#else
+#define ADDEND(i)
+#endif
+
 #define BLOCK 64  // vectors that are summed before their sum is added to others
 
 #define CHANNELS                                                \
@@ -71,10 +77,10 @@
 
 #if MAKES == 1
 SINGLE void batchnorm_channels_cpu_forward(
-    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta), OUTPUT_OF(stored, y),
-    OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var), KEPT_OUTPUTS const int channels, const int batch,
-    const int item_channels, const int images, const long pixels, const long part, const real share, const real sampled,
-    const real eps SCALARS(SCALAR_LAST)) {
+    CONST_TENSOR(x), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, beta),
+    RESIDUAL_PARAMETER OUTPUT_OF(stored, y), OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var),
+    KEPT_OUTPUTS const int channels, const int batch, const int item_channels, const int images, const long pixels,
+    const long part, const real share, const real sampled, const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
         realv sums = 0, squares = 0;
         for (int image = 0; image < images; image++) {
@@ -123,7 +129,7 @@ SINGLE void batchnorm_channels_cpu_forward(
         const real level = LOAD_parameter(OPEN(beta), channel) - d * factor;
         PUT_STATISTICS(middle, d, spread, factor, level)
         if (!y_base) continue;
-#define NORM(i) activated((VLOAD(xs, i) - middle) * factor + level SCALARS(PASS_SCALAR))
+#define NORM(i) activated((VLOAD(xs, i) - middle) * factor + level ADDEND(i) SCALARS(PASS_SCALAR))
         for (int image = 0; image < batch; image++) {
             global const stored *xs = OPEN(x) + ROW(image);
             WRITE_ROW(y, NORM)
@@ -135,8 +141,8 @@ SINGLE void batchnorm_channels_cpu_forward(
 SINGLE void batchnorm_channels_cpu_backward(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
     TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
-    OUTPUT_OF(parameter, dbeta), const int channels, const int batch, const int item_channels, const long pixels,
-    const real share, const real eps SCALARS(SCALAR_LAST)) {
+    OUTPUT_OF(parameter, dbeta), BIAS_OUTPUT const int channels, const int batch, const int item_channels,
+    const long pixels, const real share, const real eps SCALARS(SCALAR_LAST)) {
     CHANNELS {
         const real mean_of_x = LOAD_parameter(OPEN(mean), channel),
                    inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps);
@@ -172,8 +178,7 @@ SINGLE void batchnorm_channels_cpu_backward(
             }
         }
         const real first = sum_of_lanes(sums), second = sum_of_lanes(products) * inverse;
-        PUT_VALUE(parameter, dgamma, channel, second)
-        PUT_VALUE(parameter, dbeta, channel, first)
+        PUT_GRADIENTS(first, second)
         if (!dx_base) continue;
         const real slope = inverse * second * share, mean_flow = first * share;
         const real gain = LOAD_parameter(OPEN(gamma), channel) * inverse;

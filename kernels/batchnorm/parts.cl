@@ -143,8 +143,7 @@
     JOIN_SUMS(1)                                                                             \
     second *= inverse;                                                                       \
     if (part == 0 && LANE == 0) {                                                            \
-        PUT_VALUE(parameter, dgamma, channel, second)                                        \
-        PUT_VALUE(parameter, dbeta, channel, first)                                          \
+        PUT_GRADIENTS(first, second)                                                         \
     }                                                                                        \
     const real slope = inverse * second * share, mean_flow = first * share;
 
@@ -286,8 +285,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_p
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_backward(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
     TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
-    OUTPUT_OF(parameter, dbeta), TENSOR_OF(const real, partial), const int channels, const int pixels, const uint steps,
-    const uint part_steps, const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    OUTPUT_OF(parameter, dbeta), BIAS_OUTPUT TENSOR_OF(const real, partial), const int channels, const int pixels,
+    const uint steps, const uint part_steps, const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART(LAST_FIRST)
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     real values[WIDE * EACH], gradients[WIDE * EACH], first, second;
@@ -326,8 +325,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
 kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_teams_backward(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, mean),
     TENSOR_OF(const parameter, var), KEPT_INPUTS OUTPUT_OF(stored, dx), OUTPUT_OF(parameter, dgamma),
-    OUTPUT_OF(parameter, dbeta), TENSOR_OF(real, partial), COUNTER tickets, const int channels, const int pixels,
-    const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    OUTPUT_OF(parameter, dbeta), BIAS_OUTPUT TENSOR_OF(real, partial), COUNTER tickets, const int channels,
+    const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_TEAM_PART
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD_parameter(OPEN(mean), channel),

@@ -18,6 +18,5 @@
 // factor.
 #define PUT_GRADIENT(first, second, inverse, share) \
     const real along = (second) * (inverse);        \
-    PUT_VALUE(parameter, dgamma, channel, along)    \
-    PUT_VALUE(parameter, dbeta, channel, first)     \
+    PUT_GRADIENTS(first, along)                     \
     PUT_VECTORS((first) * (share), (inverse) * along * (share), LOAD_parameter(OPEN(gamma), channel) * (inverse))

@@ -150,10 +150,10 @@ SINGLE void batchnorm_rows_products(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF
     }
 }
 #elif MAKES == 5
-SINGLE void batchnorm_rows_join_products(TENSOR_OF(const real, partial), TENSOR_OF(real, vectors),
-                                         TENSOR_OF(const parameter, gamma), TENSOR_OF(const parameter, var),
-                                         OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta), const int channels,
-                                         const int parts, const long rows, const real eps) {
+SINGLE void batchnorm_rows_join_products(
+    TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
+    TENSOR_OF(const parameter, var), OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta),
+    BIAS_OUTPUT const int channels, const int parts, const long rows, const real eps) {
     const int channel = get_global_id(0);
     const real inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps), share = 1 / (real)rows;
     real first = 0, second = 0;

@@ -202,11 +202,6 @@ kernel JOIN_GROUP void batchnorm_rows_gpu_join(
     PUT_NORM(middle, average, variance)
 }
 #elif MAKES == 3
-#ifdef RESIDUAL
-#define RESIDUAL_PARAMETER CONST_TENSOR(residual),
-#else
-#define RESIDUAL_PARAMETER
-#endif
 kernel ROWS_GROUP void batchnorm_rows_gpu_result(
     CONST_TENSOR(x), TENSOR_OF(const real, vectors), RESIDUAL_PARAMETER TENSOR(y), const int accumulate_y,
     const int channels, const long rows, const long part_rows SCALARS(SCALAR_LAST)) {
@@ -309,8 +304,8 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR
 #elif MAKES == 5
 kernel JOIN_GROUP void batchnorm_rows_gpu_join_products(
     TENSOR_OF(const real, partial), TENSOR_OF(real, vectors), TENSOR_OF(const parameter, gamma),
-    TENSOR_OF(const parameter, var), OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta), const int channels,
-    const int parts, const long rows, const real eps) {
+    TENSOR_OF(const parameter, var), OUTPUT_OF(parameter, dgamma), OUTPUT_OF(parameter, dbeta),
+    BIAS_OUTPUT const int channels, const int parts, const long rows, const real eps) {
     JOIN_PARTS
     const real inverse = 1 / sqrt(LOAD_parameter(OPEN(var), channel) + eps), share = 1 / (real)rows;
     PUT_GRADIENT(first, second, inverse, share)

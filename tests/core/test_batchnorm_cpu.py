@@ -147,3 +147,27 @@ def test_what_it_declines(line: str, direction: str, part: str) -> None:
     with pytest.raises(Declined, match=part):
         channels_cpu.plan(parse(f"batchnorm {line}", direction), context)
     assert context.choose(parse("batchnorm n8 c100 s49", WAYS[0])).algorithm == "channels_cpu"
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "clip"])
+@pytest.mark.parametrize("line", [*LINES[:4], *LINES[7:], "bf16 n4 c6 s37 f32_parameters"])
+def test_residuals(line: str, activation: str) -> None:
+    """They are added before the activation, at any address, also where the result takes their place."""
+    words = line.split(" f32_parameters")
+    problem = parse(
+        f"batchnorm {words[0]} {activation}{' f32_parameters' * (len(words) - 1)} residual", "forward_training"
+    )
+    arrays = random_arrays(problem, 3.0)
+    arrays = {a.name: arrays[a.name].astype(a.dtype) for a in problem.arguments() if a.role == "in"}
+    exact = reference(problem, arrays)
+    plain = reference(replace(problem, residual=False), {n: a for n, a in arrays.items() if n != "residual"})
+    assert not np.allclose(exact["y"], plain["y"], atol=0.1)  # it counts
+    results = run_into_nan(problem, arrays)
+    check(results, exact, problem.dtype, 300)
+    plan = context_of_this_file().plan(problem, "channels_cpu")
+    for place in ("residual", "x"):
+        shifted = np.full(problem.arguments()[0].size + 1, np.nan, problem.dtype)[1:].reshape(problem.shape)
+        shifted[...] = arrays[place]
+        inside = {name: np.full_like(array, np.nan) for name, array in results.items()} | {"y": shifted}
+        plan.run({"eps": EPS, **SCALARS.get(activation, {})}, **{**arrays, place: shifted}, **inside)
+        assert all(np.array_equal(inside[name], array) for name, array in results.items())

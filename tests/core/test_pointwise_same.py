@@ -55,3 +55,17 @@ def test_scalars_are_told_apart():
 def test_activations_of_adapters_are_those_of_norms(name):
     problem = activations.forward(name, (3, 4))
     assert activation_of(Node(problem, ("x", "y"), tuple(range(len(problem.scalars()))))) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("real a = x0; real b = x1; real sum = a + b; real x = sum; real z = x; y0 = z > 0 ? x : 0;", True),
+        ("real sum = x0 + x1; real x = sum; sum = x1; y0 = x > 0 ? x : 0;", True),  # nobody reads the second sum
+        ("real sum = x0 + x1; real x = sum; sum = x1; y0 = x > 0 ? sum : 0;", False),
+        ("real sum = x0 + x1; sum = sum * 2; real x = sum; y0 = x > 0 ? x : 0;", False),
+        ("real sum = x0 + x1; real x = sum; x += 1; y0 = x > 0 ? x : 0;", False),
+    ],
+)
+def test_names_that_stand_for_another_local_name_do_not_count(text, same):
+    assert computes(text, "real sum = x0 + x1; y0 = sum > 0 ? sum : 0;") is same

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder
 from clgraft.core.graph.passes import join_residuals
 from clgraft.core.graph.reference import evaluate
@@ -47,6 +48,7 @@ def norms_of(graph: Graph) -> list[BatchNormProblem]:
     [
         (SUM, {}, ""),
         ("real joined = x0 + x1; y0 = joined > 0 ? joined : 0", {}, "relu"),
+        ("real a = x0; real b = x1; real joined = a + b; real c = joined; y0 = c > 0 ? c : 0", {}, "relu"),
         ("real joined = x0 + x1; y0 = joined > 0 ? joined : s0 * joined", {"s0": 0.125}, "leaky_relu"),
         ("real joined = x0 + x1; y0 = joined < b ? b : joined > a ? a : joined", {"b": -0.5, "a": 0.5}, "clip"),
     ],
@@ -117,11 +119,8 @@ def test_what_stays_apart(kind: str) -> None:
     assert not any(problem.residual for problem in norms_of(joined))
 
 
-def test_a_training_step_on_a_gpu(rng) -> None:
-    """Forward and backward of blocks with shortcuts in channels last, as exact as with the pass switched off.
-
-    Gradients are off where 16 bits carry a sum across a kink.
-    """
+def blocks() -> Graph:
+    """Return forward and backward of two blocks with shortcuts."""
     on = GraphBuilder()
     x, weights = on.input("x", (4, 64, 10, 9)), []
 
@@ -135,8 +134,15 @@ def test_a_training_step_on_a_gpu(rng) -> None:
     for _ in range(2):
         (total,) = on.add("pointwise x0[4,64,90] x1[4,64,90] : y0 = x0 + x1", normed(y), y)
         (y,) = on.add("pointwise x0[4,64,90] : y0 = x0 > 0 ? x0 : 0", total)
-    graph = on.graph(y).gradients(weights)
-    context = Context.on(None)
+    return on.graph(y).gradients(weights)
+
+
+def test_a_training_step_on_a_gpu(rng) -> None:
+    """Forward and backward of blocks with shortcuts in channels last, as exact as with the pass switched off.
+
+    Gradients are off where 16 bits carry a sum across a kink.
+    """
+    graph, context = blocks(), Context.on(None)
     names = (name_of("wgmma", "float16"),)
     context.device = replace(an_h200(), halves=names, is_cpu=False, is_gpu=True, matrix_units=())
     arrays = sample(graph, rng)
@@ -151,5 +157,32 @@ def test_a_training_step_on_a_gpu(rng) -> None:
             assert away < (0.03 if name.startswith("d.") else 0.001), (passes, name)
             found[name] = away
     assert errors[None][graph.outputs[0]] <= errors["-residuals"][graph.outputs[0]]  # one rounding less
-    cpu = Context.on(None)
-    assert not any("residual" in text for text, _ in cpu.compile(graph, precision="float16").report().algorithms)
+
+
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="for CPU devices")
+def test_a_training_step_on_a_cpu(rng) -> None:
+    """One launch computes a norm, the sum and the activation, and a block's values keep their float32 digits."""
+    graph, context = blocks(), Context.on(None)
+    arrays = sample(graph, rng)
+    expected = evaluate(graph, arrays)
+    launches = {}
+    for passes, count in ((None, 2), ("-residuals", 0)):
+        compiled = context.compile(graph, passes)
+        report = compiled.report()
+        served = [algorithm for text, algorithm in report.algorithms if text.endswith("residual")]
+        assert served == ["channels_cpu"] * count
+        launches[count] = report.launches
+        for name, array in compiled.run(arrays).items():
+            away = np.linalg.norm(array.ravel() - expected[name].ravel()) / np.linalg.norm(expected[name])
+            assert away < 2e-4, (passes, name)
+    assert launches[2] == launches[0] - 2
+
+
+def test_norms_without_such_a_kernel_stay(context: Context, rng: np.random.Generator) -> None:
+    """Rows of one pixel on CPUs: `rows_cpu` adds nothing, and no other implementation takes its place."""
+    if not context.device.is_cpu:
+        pytest.skip("for CPU devices")
+    block = Block()
+    y, *_ = block.norm(block.x)
+    compiled = context.compile(block.on.graph(block.sum(y, block.z)))
+    assert not any("residual" in text for text, _ in compiled.report().algorithms)

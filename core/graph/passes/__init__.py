@@ -11,6 +11,7 @@ from clgraft.core import settings
 from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph.passes.argmax import keep_argmax
 from clgraft.core.graph.passes.autocast import mix_passes, mix_types
+from clgraft.core.graph.passes.biases import join_biases
 from clgraft.core.graph.passes.casts import join_casts
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead, needed
@@ -43,6 +44,7 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "argmax": keep_argmax,
     "layouts": assign_layouts,
     "norms": join_norms,
+    "biases": join_biases,
     "masks": read_results,
     "chains": join_chains,
 }
@@ -75,6 +77,7 @@ __all__ = [
     "drop_duplicates",
     "fold_batch_norms",
     "fuse_epilogues",
+    "join_biases",
     "join_casts",
     "join_chains",
     "join_gradients",

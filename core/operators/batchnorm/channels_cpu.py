@@ -41,8 +41,6 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     device = planner.device
     if not device.is_cpu:
         raise Declined("is for CPU devices")
-    if problem.residual:
-        raise Declined("adds no residual")
     if problem.direction not in KERNELS:
         raise Declined(f"has no {problem.direction}")
     if problem.pixels < 2 or not problem.batch:

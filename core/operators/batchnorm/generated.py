@@ -179,6 +179,9 @@ class _BatchNormBuilder:
             real inverse = 1 / sqrt(var + eps); real dgamma = _second * inverse; real dbeta = _first;
             real _scale = gamma * inverse; real _level = _first * share; real _slope = inverse * dgamma * share;"""
         outputs = "_scale _level _slope dgamma dbeta"
+        if self.problem.bias:
+            text += " real dbias = dbeta * 0 + dgamma * 0;"
+            outputs += " dbias"
         self.loop(self.per_channel, "_first _second gamma var", text, outputs, (), share, ("eps",))
         text = f"{flow}real dx = ({dy} - _level - (x - mean) * _slope) * _scale;"
         self.loop(shape, f"x dy mean _scale _level _slope{kept}", text, "dx", scalars=scalars)

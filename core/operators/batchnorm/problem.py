@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -46,6 +46,9 @@ class BatchNormProblem(Problem):
     residual : bool
         Of forward_training: whether an input ``residual`` of x's shape, after beta, is added to the norm's value,
         before the activation.
+    bias : bool
+        Of backward_training: whether there is an output ``dbias`` after dbeta, the gradient of a bias that was added to
+        x: the sum of dx over each channel.
 
     Notes
     -----
@@ -55,6 +58,8 @@ class BatchNormProblem(Problem):
     backward_training reads after var: the norm is (x - shift) * scale + offset, so both see the same kinks.
     They are float32 where x has 16 bits. backward_inference then reads beta, after gamma. With a residual there are no
     such outputs, and no gradient problem: graphs add residuals to norms once gradients are derived.
+    The norm takes away what a bias adds, so dbias is 0 in exact arithmetic, and here where both other sums of the
+    channel are finite; else it is not a number.
     Without any element (batch or pixels 0) the batch's mean and variance are 0.
 
     Raises
@@ -73,6 +78,7 @@ class BatchNormProblem(Problem):
         Choice("activation", FOLLOWING, ""),
         Flag("f32_parameters", "float32_parameters"),
         Flag("residual", "residual"),
+        Flag("bias", "bias"),
     )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     per_image: ClassVar[tuple[str, ...]] = ("forward_inference",)
@@ -96,6 +102,7 @@ class BatchNormProblem(Problem):
     activation: str = ""
     float32_parameters: bool = False
     residual: bool = False
+    bias: bool = False
 
     def __post_init__(self) -> None:
         self._take_counts(batch=0, channels=1, pixels=0)
@@ -105,6 +112,8 @@ class BatchNormProblem(Problem):
         self._expect(good, "f32_parameters", f"with {self.dtype}", f"one of {SMALL} with it")
         good = self.direction == "forward_training" or not self.residual
         self._expect(good, "residual", f"with {self.direction}", "forward_training with it")
+        good = self.direction == "backward_training" or not self.bias
+        self._expect(good, "bias", f"with {self.direction}", "backward_training with it")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -120,6 +129,7 @@ class BatchNormProblem(Problem):
             "update_statistics": ("mean var", "running_mean running_var", "inout"),
         }
         inputs, outputs, role = table[self.direction]
+        outputs += " dbias" if self.bias else ""
         if self.residual:
             inputs += " residual"
         elif self.activation:
@@ -170,7 +180,7 @@ class BatchNormProblem(Problem):
         given = {a.name: sample_argument(a, rng) for a in self.arguments() if a.role != "out"}
         if self.direction != "backward_training":
             return given
-        before = self.with_direction("forward_training")
+        before = replace(self, direction="forward_training", bias=False)
         results = before.reference({"beta": np.full(self.channels, 0.25), **given}, before.trial_scalars())
         kept = {a.name: results[a.name].astype(a.dtype) for a in self.arguments() if a.name in results}
         return {name: kept.get(name, value) for name, value in given.items()}

@@ -71,4 +71,5 @@ def normalize(problem: Any, arrays: Mapping[str, np.ndarray], scalars: Mapping[s
     dx = dy
     if problem.direction == "backward_training":
         dx = dy - dbeta[:, None] / count - normal * dgamma[:, None] / count
-    return {"dx": dx * gamma / deviation[:, None], "dgamma": dgamma, "dbeta": dbeta}
+    results = {"dx": dx * gamma / deviation[:, None], "dgamma": dgamma, "dbeta": dbeta}
+    return {**results, "dbias": dbeta * 0 + dgamma * 0} if problem.bias else results

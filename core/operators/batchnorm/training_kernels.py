@@ -39,6 +39,10 @@ class TrainingKernels:
         self.kept: tuple[str, ...] = ()
         if problem.residual:
             self.defines["RESIDUAL"] = 1
+            self.inputs += ("residual",)
+        if problem.bias:
+            self.defines["BIAS"] = 1
+            self.outputs += ("dbias",)
         if not problem.activation:
             return
         self.kept, scalars = () if problem.residual else tuple(KEPT.split()), problem.activation_scalars

@@ -328,14 +328,14 @@ class Assignments:
         return " ".join(words)
 
     def meaning(self) -> str:
-        """Write what the outputs need, with inputs and scalars in place of the local names that only stand for them."""
+        """Write what the outputs need, without local names that only stand for other ones that are assigned once."""
         statements = self.part(tuple(range(self.outputs)))
         times = Counter(s.target for s in statements)
         stand: dict[str, str] = {}  # in C text: local names, and what they stand for
         words = []
         for s in statements:
             target, text = local_name(s.target), LOCAL.sub(lambda found: stand.get(found[0], found[0]), s.value.text)
-            fixed = s.value.operator == "name" and (not times[s.value.word] or local_name(s.value.word) in stand)
+            fixed = s.value.operator == "name" and times[s.value.word] <= 1  # inputs and scalars are not assigned
             if fixed and times[s.target] == 1 and not is_output(s.target):
                 stand[target] = text
             else:
