@@ -8,8 +8,10 @@ text. NVIDIA documents none of this, so a probe finds out first whether it works
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Callable, ClassVar
 
 import numpy as np
@@ -17,7 +19,9 @@ import numpy as np
 from clgraft.core.errors import BuildError
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.halves import name_of
-from clgraft.core.problem import SMALL
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tensor_map import BOX_COLUMNS, TensorMap
+from clgraft.core.problem import SMALL, round_up
 from clgraft.core.runtime.toolchains.base import Children, Probe, Toolchain
 from clgraft.core.runtime.toolchains.halves import halves_probe
 
@@ -36,6 +40,13 @@ HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver r
 
 ROWS, COLUMNS, ITEMS = 64, 64, 128  # of the product that is checked, and its work-items
 DEPTH = 32
+# of the box that is checked
+BOXED, BOXED_ROW, BOXED_COLUMN = TensorMap(columns=72, rows=40, pitch=80, box_rows=32), 24, 64
+
+# of maps of matrices: micro/bulk.cl, and the driver's encoder
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
+MAP_BASE, MAP_UNIT, MAP_ADDRESSES = 2**32, 16, 2**52
+FLOAT16, SWIZZLE_128, CACHE_128 = 6, 3, 2
 DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
 
 
@@ -71,6 +82,38 @@ def wgmma_probe(device: DeviceInfo) -> Probe:
     )
 
 
+def bulk_probe(device: DeviceInfo, constant: StructConstant) -> Probe:
+    """Return what finds out whether boxes of matrices arrive in local memory, one that is partly beyond its ends."""
+    numbers = np.random.default_rng(0).integers(1, 2**10, (BOXED.rows, BOXED.pitch)).astype(np.uint16)
+    expected = np.zeros((BOXED.box_rows, BOX_COLUMNS), np.uint16)
+    there = numbers[BOXED_ROW:, BOXED_COLUMN : BOXED.columns]
+    expected[: there.shape[0], : there.shape[1]] = there
+    return Probe(
+        field="has_bulk_copies",
+        what="copies of boxes",
+        file="conv/gemm_gpu/check_bulk.cl",
+        kernel="check_bulk",
+        defines={
+            **{"EMULATED": int("wgmma" not in device.matrix_units), "MICRO": "WGMMA_UNITS", "TILE_M": 64},
+            **{"TILE_N": 64, "THREADS": ITEMS, "ROWS": BOXED.box_rows, "X": BOXED_COLUMN, "Y": BOXED_ROW},
+        },
+        items=ITEMS,
+        inputs=(numbers,),
+        expected=expected,
+        dtype="float16",
+        constants=(constant,),
+    )
+
+
+@cache
+def encoder() -> Callable[..., int] | None:
+    """Return the driver's function that encodes maps of matrices, which needs no device; None where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+    except (OSError, AttributeError):
+        return None
+
+
 class NVIDIA(Toolchain):
     """NVIDIA's driver.
 
@@ -101,6 +144,33 @@ class NVIDIA(Toolchain):
             yield wgmma_probe(device)
         for units in device.matrix_units:
             yield halves_probe(device, units, adds=tuple(name_of(units, dtype) for dtype in SMALL))
+        if "wgmma" in device.matrix_units and encoder() is not None:
+            yield bulk_probe(device, self.tensor_map(BOXED))
+
+    def tensor_map(self, matrix: TensorMap) -> StructConstant:
+        """Return a map of a matrix as the copy engine takes it, by the driver's encoder.
+
+        Two axes more have strides of 16 bytes and of 4 GiB, so that the matrix's address is a pair of coordinates and
+        the map is the same for every array.
+
+        Raises
+        ------
+        BuildError
+            If the driver encodes no such map.
+        """
+        encode, memory = encoder(), ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+        map_address = round_up(ctypes.addressof(memory), MAP_ALIGNMENT)
+        sizes = (ctypes.c_uint64 * 4)(matrix.columns, matrix.rows, MAP_BASE // MAP_UNIT, MAP_ADDRESSES // MAP_BASE)
+        strides = (ctypes.c_uint64 * 3)(2 * matrix.pitch, MAP_UNIT, MAP_BASE)
+        box, steps = (ctypes.c_uint32 * 4)(BOX_COLUMNS, matrix.box_rows, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+        status = -1
+        if encode is not None:
+            layout = (0, SWIZZLE_128, CACHE_128, 0)  # not interleaved, and zeros beyond the ends
+            base = ctypes.c_void_p(MAP_BASE)
+            status = encode(ctypes.c_void_p(map_address), FLOAT16, 4, base, sizes, strides, box, steps, *layout)
+        if status:
+            raise BuildError(f"[kernel] got status {status} from cuTensorMapEncodeTiled for {matrix}, expected 0")
+        return StructConstant(ctypes.string_at(map_address, MAP_BYTES))
 
     def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """Return the source of a kernel, told which PTX this compiler takes, and its options."""
