@@ -17,6 +17,7 @@ from typing import Any, Callable, ClassVar
 import numpy as np
 
 from clgraft.core.errors import BuildError
+from clgraft.core.log import log
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.halves import name_of
 from clgraft.core.planning.structs import StructConstant
@@ -107,9 +108,10 @@ def bulk_probe(device: DeviceInfo, constant: StructConstant) -> Probe:
 
 @cache
 def encoder() -> Callable[..., int] | None:
-    """Return the driver's function that encodes maps of matrices, which needs no device; None where there is none."""
+    """Return the driver's function that encodes maps of matrices, on the host alone; None where there is none."""
     try:
-        return ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+        library = ctypes.CDLL("libcuda.so.1")
+        return None if library.cuInit(0) else library.cuTensorMapEncodeTiled
     except (OSError, AttributeError):
         return None
 
@@ -144,8 +146,17 @@ class NVIDIA(Toolchain):
             yield wgmma_probe(device)
         for units in device.matrix_units:
             yield halves_probe(device, units, adds=tuple(name_of(units, dtype) for dtype in SMALL))
-        if "wgmma" in device.matrix_units and encoder() is not None:
-            yield bulk_probe(device, self.tensor_map(BOXED))
+        if "wgmma" in device.matrix_units:
+            yield from self._bulk_probes(device)
+
+    def _bulk_probes(self, device: DeviceInfo) -> Iterator[Probe]:
+        """Return what finds out whether copies of boxes work; nothing where the driver encodes no maps."""
+        try:
+            constant = self.tensor_map(BOXED)
+        except BuildError as error:
+            log.debug("[kernel] %s does without copies of boxes: %s", device.name, error)
+            return
+        yield bulk_probe(device, constant)
 
     def tensor_map(self, matrix: TensorMap) -> StructConstant:
         """Return a map of a matrix as the copy engine takes it, by the driver's encoder.
