@@ -25,7 +25,7 @@ from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains.amd import AMD
 from clgraft.core.runtime.toolchains.halves import halves_probe, halves_probes
 from clgraft.core.runtime.toolchains.intel import DPAS, REGISTERS, Intel
-from clgraft.core.runtime.toolchains.nvidia import BOXED, bulk_probe
+from clgraft.core.runtime.toolchains.nvidia import BOXED, NVIDIA, bulk_probe
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import SMALLEST, an_h200, check, force_halves
 from tests.core.every_run import Check
@@ -176,6 +176,23 @@ def test_boxes_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = replace(probe, constants=(replace(BOXED, rows=BOXED.rows - 1).as_numbers(),))
     for tried, expected in ((probe, True), (wrong, False)):
         assert probes.works(context, replace(tried, what=f"boxes, {expected}", defines={**tried.defines, "TRY": int(expected)})) == expected
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (TensorMap(72, 40, 80, 32), (10, 0, 0x47, 0x27, 0x1F, 0x1000)),
+        (TensorMap(4096, 512, 4096, 129), (0x200, 0, 0xFFF, 0x1FF, 0x80, 0x4080)),
+        (TensorMap(8, 2**20 + 5, 2**35, 64), (0, 1, 7, 0x100004, 0x3F, 0x2000)),
+        (TensorMap(2**32 - 1, 2**32, 2**38 + 8, 64), (1, 8, 0xFFFFFFFE, 0xFFFFFFFF, 0x3F, 0x2000)),
+    ],
+)
+def test_maps_are_what_the_driver_encodes(matrix: TensorMap, words: tuple[int, ...]) -> None:
+    """These words are what cuTensorMapEncodeTiled of driver 580 writes, with two axes for addresses."""
+    pitch, more, columns, rows, box, nbytes = words
+    expected = [0, 1, 0x46330, pitch, 1, 2**28, 0, more, columns, rows, 2**28 - 1, 2**20 - 1, 0, 0x3F000000, box, 0]
+    value = NVIDIA.tensor_map(SimpleNamespace(), matrix).value
+    assert np.frombuffer(value, "<u4").tolist() == [*expected, nbytes, 0, 0x400, *[0] * 13]
 
 
 def test_boxes_are_for_matrices_in_place() -> None:

@@ -8,21 +8,18 @@ text. NVIDIA documents none of this, so a probe finds out first whether it works
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any, Callable, ClassVar
 
 import numpy as np
 
 from clgraft.core.errors import BuildError
-from clgraft.core.log import log
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.halves import name_of
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.tensor_map import BOX_COLUMNS, TensorMap
-from clgraft.core.problem import SMALL, round_up
+from clgraft.core.problem import SMALL
 from clgraft.core.runtime.toolchains.base import Children, Probe, Toolchain
 from clgraft.core.runtime.toolchains.halves import halves_probe
 
@@ -44,10 +41,11 @@ DEPTH = 32
 # of the box that is checked
 BOXED, BOXED_ROW, BOXED_COLUMN = TensorMap(columns=72, rows=40, pitch=80, box_rows=32), 24, 64
 
-# of maps of matrices: micro/bulk.cl, and the driver's encoder
-MAP_BYTES, MAP_ALIGNMENT = 128, 64
-MAP_BASE, MAP_UNIT, MAP_ADDRESSES = 2**32, 16, 2**52
-FLOAT16, SWIZZLE_128, CACHE_128 = 6, 3, 2
+# of maps of matrices (micro/bulk.cl), in bytes and words. The driver's encoder, which needs a context of CUDA, writes
+# the same; NVIDIA documents no bit of it, so a probe finds out whether it is what the device takes.
+MAP_BYTES, MAP_BASE, MAP_UNIT, MAP_ADDRESSES = 128, 2**32, 16, 2**52
+MAP_KIND = 0x46330  # tiles of float16, four axes, zeros beyond the ends, swizzle of 128 bytes, L2 reads 128 bytes
+MAP_END = 0x400
 DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
 
 
@@ -106,16 +104,6 @@ def bulk_probe(device: DeviceInfo, constant: StructConstant) -> Probe:
     )
 
 
-@cache
-def encoder() -> Callable[..., int] | None:
-    """Return the driver's function that encodes maps of matrices, on the host alone; None where there is none."""
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-        return None if library.cuInit(0) else library.cuTensorMapEncodeTiled
-    except (OSError, AttributeError):
-        return None
-
-
 class NVIDIA(Toolchain):
     """NVIDIA's driver.
 
@@ -147,41 +135,22 @@ class NVIDIA(Toolchain):
         for units in device.matrix_units:
             yield halves_probe(device, units, adds=tuple(name_of(units, dtype) for dtype in SMALL))
         if "wgmma" in device.matrix_units:
-            yield from self._bulk_probes(device)
-
-    def _bulk_probes(self, device: DeviceInfo) -> Iterator[Probe]:
-        """Return what finds out whether copies of boxes work; nothing where the driver encodes no maps."""
-        try:
-            constant = self.tensor_map(BOXED)
-        except BuildError as error:
-            log.debug("[kernel] %s does without copies of boxes: %s", device.name, error)
-            return
-        yield bulk_probe(device, constant)
+            yield bulk_probe(device, self.tensor_map(BOXED))
 
     def tensor_map(self, matrix: TensorMap) -> StructConstant:
-        """Return a map of a matrix as the copy engine takes it, by the driver's encoder.
+        """Return a map of a matrix as Hopper's copy engine takes it, bit for bit as the driver encodes it.
 
         Two axes more have strides of 16 bytes and of 4 GiB, so that the matrix's address is a pair of coordinates and
         the map is the same for every array.
-
-        Raises
-        ------
-        BuildError
-            If the driver encodes no such map.
         """
-        encode, memory = encoder(), ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
-        map_address = round_up(ctypes.addressof(memory), MAP_ALIGNMENT)
-        sizes = (ctypes.c_uint64 * 4)(matrix.columns, matrix.rows, MAP_BASE // MAP_UNIT, MAP_ADDRESSES // MAP_BASE)
-        strides = (ctypes.c_uint64 * 3)(2 * matrix.pitch, MAP_UNIT, MAP_BASE)
-        box, steps = (ctypes.c_uint32 * 4)(BOX_COLUMNS, matrix.box_rows, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
-        status = -1
-        if encode is not None:
-            layout = (0, SWIZZLE_128, CACHE_128, 0)  # not interleaved, and zeros beyond the ends
-            base = ctypes.c_void_p(MAP_BASE)
-            status = encode(ctypes.c_void_p(map_address), FLOAT16, 4, base, sizes, strides, box, steps, *layout)
-        if status:
-            raise BuildError(f"[kernel] got status {status} from cuTensorMapEncodeTiled for {matrix}, expected 0")
-        return StructConstant(ctypes.string_at(map_address, MAP_BYTES))
+        strides = (2 * matrix.pitch // MAP_UNIT, 1, MAP_BASE // MAP_UNIT)
+        words = (
+            *(0, MAP_BASE >> 32, MAP_KIND, *(stride & 0xFFFFFFFF for stride in strides), 0),
+            *(strides[0] >> 32, matrix.columns - 1, matrix.rows - 1),
+            *(MAP_BASE // MAP_UNIT - 1, MAP_ADDRESSES // MAP_BASE - 1, 0),
+            *((BOX_COLUMNS - 1) << 24, matrix.box_rows - 1, 0, 2 * BOX_COLUMNS * matrix.box_rows, 0, MAP_END),
+        )
+        return StructConstant(np.array(words, "<u4").tobytes().ljust(MAP_BYTES, b"\0"))
 
     def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """Return the source of a kernel, told which PTX this compiler takes, and its options."""
