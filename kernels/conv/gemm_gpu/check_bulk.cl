@@ -7,8 +7,8 @@
 #include "conv/gemm_gpu/micro/halves.cl"
 #include "conv/gemm_gpu/micro/bulk.cl"
 
-OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void check_bulk(
-    const TensorMap map, CONST_TENSOR(a), TENSOR(c)) {
+OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void check_bulk(const TensorMap map,
+                                                                                     CONST_TENSOR(a), TENSOR(c)) {
     const int id = get_local_id(0);
     local ushort tile[ROWS * HALVES_DEPTH] TILE_ALIGNMENT;
     BULK_BARRIERS(barriers, 1)

@@ -16,7 +16,7 @@
 // has the parts of a tile as work-items have them.
 //
 // BULK: where addresses allow it, tiles are boxes of both operands' maps that one work-item more asks for
-// (micro/bulk.cl): matrices in place, of one group.
+// (micro/bulk.cl): matrices in place, of one group, in FORWARD and DATA.
 //
 // With STATISTICS the forward product leaves the sums of a batch norm (store/statistics.cl).
 //
@@ -137,35 +137,30 @@ ALWAYS_INLINE void multiply_steps(
 #if BULK
 // Does what multiply_steps does, with boxes. Returns false to work-items that take no part in products.
 ALWAYS_INLINE bool multiply_boxes(float sums[SUMS], local ushort *tiles, local ulong *barriers, BULK_MAP a_map,
-                                  BULK_MAP b_map, global const stored *a, global const stored *b, const int row_tile,
-                                  const int column_tile, const int first, const int steps) {
+                                  BULK_MAP b_map, global const stored *a, global const stored *b, const int columns,
+                                  const int row_tile, const int column_tile, const int first, const int steps) {
     BULK_OPEN(barriers, STAGES, THREADS / 32);
     barrier(CLK_LOCAL_MEM_FENCE);
-// Copies both tiles of a step. Rows of a tile are the depth or its elements are.
-#if A_BY_DEPTH
-#define COPY_A(stage, step)                                                                                        \
-    for (int i = 0; i < TILE_M / 64; i++)                                                                          \
-    BULK_COPY(A_STAGE(stage) + i * HALVES_BLOCK, a_map, a, row_tile + 64 * i, (first + (step)) * 64, barriers, stage)
-#else
+// Copies both tiles of a step. Columns of B that are not there are those of the first box again: a box that lies wholly
+// beyond its matrix is a fault on the device.
 #define COPY_A(stage, step) BULK_COPY(A_STAGE(stage), a_map, a, (first + (step)) * 64, row_tile, barriers, stage)
-#endif
 #if B_BY_DEPTH
-#define COPY_B(stage, step)                                                                                        \
-    for (int i = 0; i < TILE_N / 64; i++)                                                                          \
-    BULK_COPY(B_STAGE(stage) + i * HALVES_BLOCK, b_map, b, column_tile + 64 * i, (first + (step)) * 64, barriers,   \
-              stage)
+#define COPY_B(stage, step)                                                                                   \
+    for (int i = 0; i < TILE_N; i += 64)                                                                      \
+    BULK_COPY(B_STAGE(stage) + i * HALVES_DEPTH, b_map, b, column_tile + (column_tile + i < columns ? i : 0), \
+              (first + (step)) * 64, barriers, stage)
 #else
 #define COPY_B(stage, step) BULK_COPY(B_STAGE(stage), b_map, b, (first + (step)) * 64, column_tile, barriers, stage)
 #endif
-#define COPY_BOXES(stage, step)                           \
-    BULK_ASK(barriers, stage, (A_TILE + B_TILE) * 2);     \
-    COPY_A(stage, step);                                  \
+#define COPY_BOXES(stage, step)                       \
+    BULK_ASK(barriers, stage, (A_TILE + B_TILE) * 2); \
+    COPY_A(stage, step);                              \
     COPY_B(stage, step)
     int now = 0;
 #if EMULATED
-#define AWAIT_BOXES(step)              \
-    barrier(CLK_LOCAL_MEM_FENCE);      \
-    COPY_BOXES(now, step);             \
+#define AWAIT_BOXES(step)         \
+    barrier(CLK_LOCAL_MEM_FENCE); \
+    COPY_BOXES(now, step);        \
     barrier(CLK_LOCAL_MEM_FENCE)
 #define PASS_BOXES(step)
 #else
@@ -206,8 +201,8 @@ ALWAYS_INLINE bool multiply_boxes(float sums[SUMS], local ushort *tiles, local u
 #endif
 
 ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel void conv_gemm_halves(
-    MAPS_PARAMETERS CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows,
-    const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
+    MAPS_PARAMETERS CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate,
+    const int rows, const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
     const int groups, const Grid grid, const Target place, const Taps met,
     const Divisors by COUNTERS_PARAMETER EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
     const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
@@ -230,7 +225,7 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel vo
     if (BULK_REACHES(OPEN(a)) && BULK_REACHES(OPEN(b))) {
         OPEN_MAP(a_boxes, conv_gemm_halves, 0, a_map);
         OPEN_MAP(b_boxes, conv_gemm_halves, 1, b_map);
-        if (!multiply_boxes(sums, tiles, BULK_STATE(barriers), a_boxes, b_boxes, OPEN(a), OPEN(b), row_tile,
+        if (!multiply_boxes(sums, tiles, BULK_STATE(barriers), a_boxes, b_boxes, OPEN(a), OPEN(b), columns, row_tile,
                             column_tile, first, steps))
             return;
     } else if (get_local_id(0) >= THREADS) {

@@ -112,7 +112,7 @@ class Halves:
             for parts in PARTS:
                 if tile.slower:
                     yield {"tile": tile.name, "parts": parts}
-                if tile.slower_bulk and planner.device.has_bulk_copies:
+                if tile.slower_bulk and planner.device.has_bulk_copies and problem.direction != "backward_filter":
                     yield {"tile": f"{BULK}{tile.name}", "parts": parts}
 
     def fuses(self, problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -329,7 +329,10 @@ class _HalvesBuilder:
         self.launches.append(Launch(kernel, size, group, arguments, (self.result,)))
 
     def choose(self, product: Product, walks: bool = False, bulk: bool = False) -> Choice:
-        """Choose a product's tile and parts, or take them from the settings; `bulk`: boxes of operands may be copied."""
+        """Choose a product's tile and parts, or take them from the settings.
+
+        `bulk`: operands may be copied as boxes.
+        """
         units = self.planner.device.compute_units
         if not self.settings:
             return choose(product, self.tiles, units, walks, bulk)
@@ -347,17 +350,16 @@ class _HalvesBuilder:
         return Choice(tile, parts, steps, joined=parts > 1 and adding(product, tile, parts)[1], bulk=bulk)
 
     def copies_boxes(self, product: Product, grid: Grid) -> bool:
-        """Return whether both operands are matrices in place whose boxes the device can copy."""
-        return self.planner.device.has_bulk_copies and grid.plain and product.groups == 1 and product.depth > 0
+        """Return whether boxes of both operands, matrices in place, can be copied. Backward filter is no faster so."""
+        plain = grid.plain and product.groups == 1 and product.depth > 0
+        return self.planner.device.has_bulk_copies and plain and self.problem.direction != "backward_filter"
 
-    def boxes(self, operation: str, product: Product, tile: HalvesTile, channels: int, row_step: int) -> tuple[Any, ...]:
+    def boxes(self, operation: str, product: Product, tile: HalvesTile) -> tuple[Any, ...]:
         """Return the maps of both operands (``kernels/conv/gemm_gpu/micro/bulk.cl``)."""
         rows, columns, depth = product.rows, product.columns, product.depth
-        a, b = TensorMap(depth, rows, channels, tile.m), TensorMap(depth, columns, depth, tile.n)
-        if operation != "FORWARD":
+        a, b = TensorMap(depth, rows, depth, tile.m), TensorMap(depth, columns, depth, tile.n)
+        if operation == "DATA":
             b = TensorMap(columns, depth, columns, HALVES_DEPTH)
-        if operation == "FILTER":
-            a = TensorMap(rows, depth, row_step, HALVES_DEPTH)
         return tuple(self.planner.tensor_map(each) if self.native else each.as_numbers() for each in (a, b))
 
     def pixel_product(self, operation: str, grid: Grid, source: Any, weights: Any, columns: int, channels: int) -> None:
@@ -586,7 +588,7 @@ class _HalvesBuilder:
             sums = (self.layout.take(choice.parts * product.groups * elements * 4, 4),)
         finishes = joined or not split
         arguments = (
-            *(self.boxes(operation, product, choice.tile, channels, row_step) if choice.bulk else ()),
+            *(self.boxes(operation, product, choice.tile) if choice.bulk else ()),
             *operands,
             *(*sums, *(finish if finishes else ())),
             *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),

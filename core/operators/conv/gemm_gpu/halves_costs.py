@@ -31,7 +31,10 @@ SUM = 0.003  # to write and read a sum of a part, of the whole device
 
 @dataclass(frozen=True)
 class Choice:
-    """A tile, and how many parts the depth is split into, each of `steps`; `joined`: in one launch; `bulk`: as boxes."""
+    """A tile, and how many parts the depth is split into, each of `steps`.
+
+    `joined`: in one launch; `bulk`: operands are copied as boxes.
+    """
 
     tile: HalvesTile
     parts: int

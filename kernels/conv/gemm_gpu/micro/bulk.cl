@@ -1,6 +1,6 @@
-// Boxes of matrices of 16 bits, copied to local memory by Hopper's tensor copy engine: one work-item asks for a box, and
-// a barrier in local memory tells when it is there. Boxes are as tiles lie there (micro/halves.cl): rows of 64 elements,
-// with the swizzle of 128 bytes, and zeros beyond the matrix's ends.
+// Boxes of matrices of 16 bits, copied to local memory by Hopper's tensor copy engine: one work-item asks for a box,
+// and a barrier in local memory tells when it is there. Boxes are as tiles lie there (micro/halves.cl): rows of 64
+// elements, with the swizzle of 128 bytes, and zeros beyond the matrix's ends. A box has a part of its matrix.
 //
 // A kernel that asks for boxes takes its TensorMaps as its first parameters (core/planning/tensor_map.py): OPEN_MAP
 // finds them by the names that the compiler gives to parameters. The matrix begins at any address of 16 bytes from
@@ -37,8 +37,8 @@ typedef struct __attribute__((aligned(64))) {
 } TensorMap;
 #define BULK_WARP 32  // work-items more, of which one asks for boxes
 #define BULK_MAP const ulong
-#define OPEN_MAP(name, kernel_name, index, map)                                                                 \
-    ulong name;                                                                                                  \
+#define OPEN_MAP(name, kernel_name, index, map) \
+    ulong name;                                 \
     asm volatile("{.reg .b64 at; mov.b64 at, " #kernel_name "_param_" #index "; cvta.param.u64 %0, at;}" : "=l"(name))
 #define BULK_REACHES(p) ((ulong)(p) >= MAP_BASE && (ulong)(p) % MAP_UNIT == 0)
 
@@ -47,19 +47,18 @@ typedef struct __attribute__((aligned(64))) {
 #define BULK_STATE(barriers) (barriers)
 #define ARRIVED(barriers, stage) ((uint)(size_t)((barriers) + 2 * (stage)))
 #define PASSED(barriers, stage) ((uint)(size_t)((barriers) + 2 * (stage) + 1))
-#define BULK_OPEN(barriers, stages, readers)                                                                     \
-    if (get_local_id(0) == 0) {                                                                                  \
-        for (int i = 0; i < (stages); i++) {                                                                     \
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ARRIVED(barriers, i)) : "memory");       \
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(PASSED(barriers, i)), "r"(readers)      \
-                         : "memory");                                                                            \
-        }                                                                                                        \
-        asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");        \
+#define BULK_OPEN(barriers, stages, readers)                                                                \
+    if (get_local_id(0) == 0) {                                                                             \
+        for (int i = 0; i < (stages); i++) {                                                                \
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ARRIVED(barriers, i)) : "memory");  \
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(PASSED(barriers, i)), "r"(readers) \
+                         : "memory");                                                                       \
+        }                                                                                                   \
+        asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");   \
     }
 // The barrier waits for so many bytes of copies.
-#define BULK_ASK(barriers, stage, bytes)                                                                         \
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(ARRIVED(barriers, stage)),       \
-                 "r"(bytes)                                                                                      \
+#define BULK_ASK(barriers, stage, bytes)                                                                              \
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(ARRIVED(barriers, stage)), "r"(bytes) \
                  : "memory")
 #define BULK_COPY(to, map, from, x, y, barriers, stage)                                                              \
     asm volatile(                                                                                                    \
@@ -69,17 +68,16 @@ typedef struct __attribute__((aligned(64))) {
         "r"((uint)((ulong)(from) / MAP_BASE - 1)), "r"(ARRIVED(barriers, stage))                                     \
         : "memory")
 // A reader's warp has read a stage. Once all have, it is copied anew.
-#define BULK_PASS(barriers, stage)  \
+#define BULK_PASS(barriers, stage) \
     if (get_local_id(0) % 32 == 0) \
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(PASSED(barriers, stage)) : "memory")
 
 void bulk_wait(const uint barrier_address, const uint phase) {
     uint done = 0;
     while (!done)
-        asm volatile(
-            "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-            : "=r"(done)
-            : "r"(barrier_address), "r"(phase)
-            : "memory");
+        asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                     : "=r"(done)
+                     : "r"(barrier_address), "r"(phase)
+                     : "memory");
 }
 #endif
