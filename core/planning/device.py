@@ -55,6 +55,8 @@ class DeviceInfo:
         Whether a probe has found that kernels for ``wgmma`` work.
     halves : tuple of str
         The same for kernels whose operands are of 16 bits: matrix units with types, such as ``mma-float16``.
+    has_bulk_copies : bool
+        Whether a probe has found that a copy engine brings boxes of matrices to local memory.
     has_pair_products : bool
         Whether a probe has found that products of pairs of bfloat16 work: `kernels/common/operands.cl`.
     """
@@ -89,6 +91,7 @@ class DeviceInfo:
     largest_local_memory: int = 0
     has_wgmma: bool = False
     halves: tuple[str, ...] = ()
+    has_bulk_copies: bool = False
     has_pair_products: bool = False
 
     @property

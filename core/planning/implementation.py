@@ -10,6 +10,8 @@ from clgraft.core.planning.choice import Value
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.launches import Launches, Sums, WantedSums
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tensor_map import TensorMap
 from clgraft.core.problem import Problem
 from clgraft.core.problem.layout import FIRST, LAST
 
@@ -34,6 +36,9 @@ class Planner(Protocol):
         options: tuple[str, ...] = (),
     ) -> Any:
         """Return a new kernel of a file in the kernels folder (see `DeviceContext.kernel`)."""
+
+    def tensor_map(self, matrix: TensorMap) -> StructConstant:
+        """Return a map of a matrix as the device's copy engine takes it."""
 
     def launches(self, problem: Problem) -> Launches:
         """Return the launches for another problem, which becomes a part of the planned one."""

@@ -86,9 +86,11 @@ def succeeds(cl_device: Any, source: str, options: tuple[str, ...], probe: Probe
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffers = [cl.Buffer(cl_context, flags, hostbuf=array) for array in (*probe.inputs, result)]
         set_argument: Any = built.set_arg
-        for position, buffer in enumerate(buffers):
-            set_argument(2 * position, buffer)
-            set_argument(2 * position + 1, np.uint64(0))
+        bound = [constant.value for constant in probe.constants]
+        for buffer in buffers:
+            bound += [buffer, np.uint64(0)]
+        for position, value in enumerate(bound):
+            set_argument(position, value)
         cl.enqueue_nd_range_kernel(queue, built, (probe.items,), (probe.items,))
         cl.enqueue_copy(queue, result, buffers[-1])
     except (cl.Error, BuildError) as error:

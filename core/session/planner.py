@@ -9,6 +9,8 @@ from clgraft.core.planning.choose import Advice, choose, choose_fused, choose_fu
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.launches import Launches, Sums, WantedSums
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tensor_map import TensorMap
 from clgraft.core.problem import Problem
 from clgraft.core.runtime.context import DeviceContext
 
@@ -50,6 +52,10 @@ class DevicePlanner:
         if self.at_once:
             self._runtime.programs.build([kernel])
         return kernel
+
+    def tensor_map(self, matrix: TensorMap) -> StructConstant:
+        """Return a map of a matrix as the device's copy engine takes it."""
+        return self._runtime.toolchain.tensor_map(matrix)
 
     def launches(self, problem: Problem) -> Launches:
         """Return the launches for another problem, which becomes a part of the planned one."""

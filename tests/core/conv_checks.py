@@ -97,11 +97,13 @@ def force_halves(monkeypatch: pytest.MonkeyPatch) -> list:
     """
     wanted: list = []
 
-    def choose(product: halves.Product, candidates: list, units: int, walks: bool = False) -> halves.Choice:
+    def choose(
+        product: halves.Product, candidates: list, units: int, walks: bool = False, bulk: bool = False
+    ) -> halves.Choice:
         tile, parts, *joined = wanted
         steps = ceil_div(product.steps, parts)
         parts = ceil_div(product.steps, steps) if steps else 1
-        return halves.Choice(tile, parts, steps, joined=parts > 1 and bool(joined))
+        return halves.Choice(tile, parts, steps, joined=parts > 1 and bool(joined), bulk=bulk)
 
     monkeypatch.setattr(halves, "choose", choose)
     return wanted

@@ -18,11 +18,14 @@ from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, Halves
 from clgraft.core.operators.conv.gemm_gpu.halves_costs import PhaseChoice, in_sets
 from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, Product, tiles
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tensor_map import TensorMap
 from clgraft.core.problem import SMALL
 from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains.amd import AMD
 from clgraft.core.runtime.toolchains.halves import halves_probe, halves_probes
 from clgraft.core.runtime.toolchains.intel import DPAS, REGISTERS, Intel
+from clgraft.core.runtime.toolchains.nvidia import BOXED, NVIDIA, bulk_probe
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import SMALLEST, an_h200, check, force_halves
 from tests.core.every_run import Check
@@ -111,6 +114,106 @@ def test_joined_parts_need_one_launch(forced: list) -> None:
     assert names == [["conv_gemm_halves", "conv_sum_halves"], ["conv_gemm_halves"]]
 
 
+BOXES = {
+    "conv forward bf16 n3 ic136 ih4 iw5 oc72 kh1 kw1 b1 layout=nhwc": 2,
+    "conv forward f16 n2 ic24 ih7 iw10 oc21 kh1 kw1 layout=nhwc": 1,
+    "conv forward f16 n2 ic20 ih5 iw6 oc136 kh1 kw1": 1,
+    "conv backward_data f16 n2 ic72 ih7 iw9 oc200 kh1 kw1 layout=nhwc": 3,
+    "conv backward_data bf16 n1 ic24 iw70 oc72 kw1 layout=nhwc": 1,
+}
+
+
+@pytest.fixture
+def boxed(forced: list, monkeypatch: pytest.MonkeyPatch) -> list:
+    """The list of `forced`, on a device whose copy engine brings boxes; other forms are not tried."""
+    monkeypatch.setattr(halves._HalvesBuilder, "copies_boxes", lambda self, product, grid: True)
+    monkeypatch.setattr(halves._HalvesBuilder, "choose_stream", lambda self, product, grid: None)
+    return forced
+
+
+def boxes_of(problem: core.ConvProblem, context: Context) -> int:
+    """Return how many launches copy boxes, which take maps first."""
+    launches = FORMS["wgmma"].plan(problem, context.planner).launches
+    return sum(isinstance(launch.arguments[0], StructConstant) for launch in launches)
+
+
+@pytest.mark.parametrize("tile", ["64x64", "128x128-1", "parts"])
+@pytest.mark.parametrize("text", BOXES)
+def test_boxes_match_float64(text: str, tile: str, boxed: list) -> None:
+    """Tiles beyond the matrices' ends, one warpgroup and two, parts that one launch adds, and that two do."""
+    large = HalvesTile("wgmma", 128, 128, 3, 1, 64, 0, 1, 1.0, 0.0, 0.0, 1.0)
+    small = SMALLEST["wgmma"]
+    boxed[:] = {"64x64": [small, 1], "128x128-1": [large, 1], "parts": [small, BOXES[text], True]}[tile]
+    context, problem = Context.on(None), core.parse(text)
+    assert boxes_of(problem, context) == 1
+    check(context, problem, FORMS["wgmma"].NAME, accumulate="n2" in text, rounded_first="layout" not in text)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 8])
+def test_boxes_at_every_address(offset: int, boxed: list) -> None:
+    """Maps begin at multiples of 16 bytes; at other addresses work-items copy."""
+    boxed[:] = [SMALLEST["wgmma"], 1]
+    problem = core.parse("conv forward f16 n1 ic72 ih5 iw16 oc40 kh1 kw1 layout=nhwc")
+    rng = np.random.default_rng(0)
+    arrays = {
+        a.name: np.empty(np.prod(a.shape) + offset, np.float16)[offset:].reshape(a.shape) for a in problem.arguments()
+    }
+    *inputs, result = arrays
+    for name in inputs:
+        arrays[name][...] = rng.standard_normal(arrays[name].shape)
+    arrays[result][...] = np.nan
+    Context.on(None).plan(problem, FORMS["wgmma"].NAME).run(**arrays)
+    exact = problem.reference({name: arrays[name] for name in inputs})[result]
+    assert np.abs(arrays[result] - exact).max() <= 2**-10 * np.abs(exact).max()
+
+
+def test_boxes_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = core.context()
+    monkeypatch.setenv("CLGRAFT_CACHE", "off")
+    probe = bulk_probe(context.device, BOXED.as_numbers())
+    wrong = replace(probe, constants=(replace(BOXED, rows=BOXED.rows - 1).as_numbers(),))
+    for tried, expected in ((probe, True), (wrong, False)):
+        named = replace(tried, defines={**tried.defines, "TRY": int(expected)})
+        assert probes.works(context, named) == expected
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (TensorMap(72, 40, 80, 32), (10, 0, 0x47, 0x27, 0x1F, 0x1000)),
+        (TensorMap(4096, 512, 4096, 129), (0x200, 0, 0xFFF, 0x1FF, 0x80, 0x4080)),
+        (TensorMap(8, 2**20 + 5, 2**35, 64), (0, 1, 7, 0x100004, 0x3F, 0x2000)),
+        (TensorMap(2**32 - 1, 2**32, 2**38 + 8, 64), (1, 8, 0xFFFFFFFE, 0xFFFFFFFF, 0x3F, 0x2000)),
+    ],
+)
+def test_maps_are_what_the_driver_encodes(matrix: TensorMap, words: tuple[int, ...]) -> None:
+    """These words are what cuTensorMapEncodeTiled of driver 580 writes, with two axes for addresses."""
+    pitch, more, columns, rows, box, nbytes = words
+    expected = [0, 1, 0x46330, pitch, 1, 2**28, 0, more, columns, rows, 2**28 - 1, 2**20 - 1, 0, 0x3F000000, box, 0]
+    value = NVIDIA.tensor_map(SimpleNamespace(), matrix).value
+    assert np.frombuffer(value, "<u4").tolist() == [*expected, nbytes, 0, 0x400, *[0] * 13]
+
+
+def test_boxes_are_for_matrices_in_place() -> None:
+    """A device that copies boxes takes them for kernels of one tap, one group and stride 1."""
+    large = replace(an_h200(), has_bulk_copies=True, halves=("wgmma-float16",))
+    for text, expected in (
+        ("conv forward f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", True),
+        ("conv backward_data f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", True),
+        ("conv backward_filter f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", False),
+        ("conv forward f16 n64 ic512 ih14 iw14 oc512 kh3 kw3 ph1 pw1 layout=nhwc", False),
+        ("conv forward f16 g2 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", False),
+    ):
+        maps: list[TensorMap] = []
+        planner = SimpleNamespace(
+            device=large,
+            kernel=lambda *_: None,
+            tensor_map=lambda matrix, maps=maps: maps.append(matrix) or matrix.as_numbers(),
+        )
+        FORMS["wgmma"].plan(core.parse(text), planner)
+        assert bool(maps) == expected
+
+
 STREAMS = (
     "conv forward f16 n3 ic24 ih7 iw9 oc72 kh1 kw1 b1 layout=nhwc",
     "conv forward bf16 g2 n2 ic272 ih9 iw13 oc48 kh1 kw1 layout=nhwc",
@@ -132,7 +235,7 @@ def test_streams_match_float64(text: str, units: str, forced: list, monkeypatch:
         monkeypatch.setattr(
             halves._HalvesBuilder,
             "choose_stream",
-            lambda self, product, walkers=walkers, stages=stages: Stream(
+            lambda self, product, grid, walkers=walkers, stages=stages: Stream(
                 SMALLEST[units], stages, product.steps, walkers, 1, not self.problem.bias
             ),
         )
@@ -256,7 +359,7 @@ EVERY_TILE = core.parse("conv f16 n2 ic136 ih11 iw13 oc200 kh3 kw3 ph1 pw1 layou
         for direction in ("forward", "backward_data", "backward_filter")
         for units in FORMS
         for tile in tiles(units)
-        if halves.serves(tile, EVERY_TILE.with_direction(direction))
+        if tile.slower and halves.serves(tile, EVERY_TILE.with_direction(direction))
     ],
 )
 def test_every_tile_matches_float64(direction: str, tile: HalvesTile, forced: list) -> None:

@@ -17,6 +17,8 @@ from typing import Any, Callable, ClassVar
 import numpy as np
 
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tensor_map import TensorMap
 from clgraft.core.runtime import sources
 
 # what a device's vendor calls itself -> device class of a GPU
@@ -95,7 +97,7 @@ class Probe:
     what : str
         What does not work where the results are wrong; no two probes of a device have the same.
     file, kernel : str
-        The kernel; its arguments are the inputs and the result.
+        The kernel; its arguments are the constants, the inputs and the result.
     defines : mapping
     items : int
         Work-items, which are one work-group.
@@ -109,6 +111,7 @@ class Probe:
         What `field` gets more of where it works, if it is a tuple of words.
     needs, instead_of : str
         Words of that tuple without which and with which it need not be found out.
+    constants : tuple of StructConstant
     """
 
     field: str
@@ -124,6 +127,7 @@ class Probe:
     adds: tuple[str, ...] = ()
     needs: str = ""
     instead_of: str = ""
+    constants: tuple[StructConstant, ...] = ()
 
     def is_needless(self, device: DeviceInfo) -> bool:
         """Return whether what a device is known to have makes it unnecessary."""
@@ -267,6 +271,10 @@ class Toolchain:
     ) -> tuple[str, tuple[str, ...]]:
         """Return a kernel's source and options; `front` are the lines of its macros, which name functions."""
         return front + sources.kernel_source(file, name, named), ()
+
+    def tensor_map(self, matrix: TensorMap) -> StructConstant:
+        """Return a map of a matrix, for kernels that compute what a copy engine does."""
+        return matrix.as_numbers()
 
     def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
         """Return a built program.

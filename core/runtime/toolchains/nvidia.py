@@ -17,6 +17,8 @@ import numpy as np
 from clgraft.core.errors import BuildError
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.halves import name_of
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tensor_map import BOX_COLUMNS, TensorMap
 from clgraft.core.problem import SMALL
 from clgraft.core.runtime.toolchains.base import Children, Probe, Toolchain
 from clgraft.core.runtime.toolchains.halves import halves_probe
@@ -36,6 +38,14 @@ HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver r
 
 ROWS, COLUMNS, ITEMS = 64, 64, 128  # of the product that is checked, and its work-items
 DEPTH = 32
+# of the box that is checked
+BOXED, BOXED_ROW, BOXED_COLUMN = TensorMap(columns=72, rows=40, pitch=80, box_rows=32), 24, 64
+
+# of maps of matrices (micro/bulk.cl), in bytes and words. The driver's encoder, which needs a context of CUDA, writes
+# the same; NVIDIA documents no bit of it, so a probe finds out whether it is what the device takes.
+MAP_BYTES, MAP_BASE, MAP_UNIT, MAP_ADDRESSES = 128, 2**32, 16, 2**52
+MAP_KIND = 0x46330  # tiles of float16, four axes, zeros beyond the ends, swizzle of 128 bytes, L2 reads 128 bytes
+MAP_END = 0x400
 DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
 
 
@@ -71,6 +81,29 @@ def wgmma_probe(device: DeviceInfo) -> Probe:
     )
 
 
+def bulk_probe(device: DeviceInfo, constant: StructConstant) -> Probe:
+    """Return what finds out whether boxes of matrices arrive in local memory, one that is partly beyond its ends."""
+    numbers = np.random.default_rng(0).integers(1, 2**10, (BOXED.rows, BOXED.pitch)).astype(np.uint16)
+    expected = np.zeros((BOXED.box_rows, BOX_COLUMNS), np.uint16)
+    there = numbers[BOXED_ROW:, BOXED_COLUMN : BOXED.columns]
+    expected[: there.shape[0], : there.shape[1]] = there
+    return Probe(
+        field="has_bulk_copies",
+        what="copies of boxes",
+        file="conv/gemm_gpu/check_bulk.cl",
+        kernel="check_bulk",
+        defines={
+            **{"EMULATED": int("wgmma" not in device.matrix_units), "MICRO": "WGMMA_UNITS", "TILE_M": 64},
+            **{"TILE_N": 64, "THREADS": ITEMS, "ROWS": BOXED.box_rows, "X": BOXED_COLUMN, "Y": BOXED_ROW},
+        },
+        items=ITEMS,
+        inputs=(numbers,),
+        expected=expected,
+        dtype="float16",
+        constants=(constant,),
+    )
+
+
 class NVIDIA(Toolchain):
     """NVIDIA's driver.
 
@@ -101,6 +134,23 @@ class NVIDIA(Toolchain):
             yield wgmma_probe(device)
         for units in device.matrix_units:
             yield halves_probe(device, units, adds=tuple(name_of(units, dtype) for dtype in SMALL))
+        if "wgmma" in device.matrix_units:
+            yield bulk_probe(device, self.tensor_map(BOXED))
+
+    def tensor_map(self, matrix: TensorMap) -> StructConstant:
+        """Return a map of a matrix as Hopper's copy engine takes it, bit for bit as the driver encodes it.
+
+        Two axes more have strides of 16 bytes and of 4 GiB, so that the matrix's address is a pair of coordinates and
+        the map is the same for every array.
+        """
+        strides = (2 * matrix.pitch // MAP_UNIT, 1, MAP_BASE // MAP_UNIT)
+        words = (
+            *(0, MAP_BASE >> 32, MAP_KIND, *(stride & 0xFFFFFFFF for stride in strides), 0),
+            *(strides[0] >> 32, matrix.columns - 1, matrix.rows - 1),
+            *(MAP_BASE // MAP_UNIT - 1, MAP_ADDRESSES // MAP_BASE - 1, 0),
+            *((BOX_COLUMNS - 1) << 24, matrix.box_rows - 1, 0, 2 * BOX_COLUMNS * matrix.box_rows, 0, MAP_END),
+        )
+        return StructConstant(np.array(words, "<u4").tobytes().ljust(MAP_BYTES, b"\0"))
 
     def kernel_text(self, file: str, name: str, macros: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """Return the source of a kernel, told which PTX this compiler takes, and its options."""

@@ -15,6 +15,9 @@
 // parts, by the last one of a tile's work-groups that has its own. Each tile has a counter, 0 before and after; `sums`
 // has the parts of a tile as work-items have them.
 //
+// BULK: where addresses allow it, tiles are boxes of both operands' maps that one work-item more asks for
+// (micro/bulk.cl): matrices in place, of one group, in FORWARD and DATA.
+//
 // With STATISTICS the forward product leaves the sums of a batch norm, with GRADIENT_SUMS the product of backward data
 // those of a norm's gradient (store/sums.cl).
 //
@@ -25,6 +28,18 @@
 #ifdef MICRO
 #define PHASES 0
 #include "conv/gemm_gpu/loaders/halves.cl"
+
+#ifndef BULK
+#define BULK 0
+#endif
+#if BULK
+#include "conv/gemm_gpu/micro/bulk.cl"
+#define MAPS_PARAMETERS const TensorMap a_map, const TensorMap b_map,
+#define ITEMS (THREADS + BULK_WARP)
+#else
+#define MAPS_PARAMETERS
+#define ITEMS THREADS
+#endif
 
 #define LOCAL_BYTES (TILES_BYTES > STAGED_BYTES ? TILES_BYTES : STAGED_BYTES)
 
@@ -120,16 +135,84 @@ ALWAYS_INLINE void multiply_steps(
     COPIES_WAIT(0);
 }
 
-ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_gemm_halves(
-    CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate, const int rows,
-    const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
+#if BULK
+// Does what multiply_steps does, with boxes. Returns false to work-items that take no part in products.
+ALWAYS_INLINE bool multiply_boxes(float sums[SUMS], local ushort *tiles, local ulong *barriers, BULK_MAP a_map,
+                                  BULK_MAP b_map, global const stored *a, global const stored *b, const int columns,
+                                  const int row_tile, const int column_tile, const int first, const int steps) {
+    BULK_OPEN(barriers, STAGES, THREADS / 32);
+    barrier(CLK_LOCAL_MEM_FENCE);
+// Copies both tiles of a step. Columns of B that are not there are those of the first box again: a box that lies wholly
+// beyond its matrix is a fault on the device.
+#define COPY_A(stage, step) BULK_COPY(A_STAGE(stage), a_map, a, (first + (step)) * 64, row_tile, barriers, stage)
+#if B_BY_DEPTH
+#define COPY_B(stage, step)                                                                                   \
+    for (int i = 0; i < TILE_N; i += 64)                                                                      \
+    BULK_COPY(B_STAGE(stage) + i * HALVES_DEPTH, b_map, b, column_tile + (column_tile + i < columns ? i : 0), \
+              (first + (step)) * 64, barriers, stage)
+#else
+#define COPY_B(stage, step) BULK_COPY(B_STAGE(stage), b_map, b, (first + (step)) * 64, column_tile, barriers, stage)
+#endif
+#define COPY_BOXES(stage, step)                       \
+    BULK_ASK(barriers, stage, (A_TILE + B_TILE) * 2); \
+    COPY_A(stage, step);                              \
+    COPY_B(stage, step)
+    int now = 0;
+#if EMULATED
+#define AWAIT_BOXES(step)         \
+    barrier(CLK_LOCAL_MEM_FENCE); \
+    COPY_BOXES(now, step);        \
+    barrier(CLK_LOCAL_MEM_FENCE)
+#define PASS_BOXES(step)
+#else
+    uint phase = 0;
+    if (get_local_id(0) >= THREADS) {
+        if (get_local_id(0) > THREADS) return false;
+#pragma unroll 1
+        for (int step = 0; step < steps; step++) {
+            if (step >= STAGES) bulk_wait(PASSED(barriers, now), phase ^ 1);
+            COPY_BOXES(now, step);
+            if (++now == STAGES) {
+                now = 0;
+                phase ^= 1;
+            }
+        }
+        return false;
+    }
+#define AWAIT_BOXES(step) bulk_wait(ARRIVED(barriers, now), phase)
+#define PASS_BOXES(step) \
+    if ((step) >= PENDING) BULK_PASS(barriers, PENDING ? (now ? now - 1 : STAGES - 1) : now)
+#endif
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+        AWAIT_BOXES(step);
+        MULTIPLY(sums, A_STAGE(now), 0, B_STAGE(now));
+        PRODUCTS_WAIT(sums, PENDING);
+        PASS_BOXES(step);
+        if (++now == STAGES) {
+            now = 0;
+#if !EMULATED
+            phase ^= 1;
+#endif
+        }
+    }
+    PRODUCTS_WAIT(sums, 0);
+    return true;
+}
+#endif
+
+ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel void conv_gemm_halves(
+    MAPS_PARAMETERS CONST_TENSOR(a), CONST_TENSOR(b), STORE_TENSORS, const int has_bias, const int accumulate,
+    const int rows, const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
     const int groups, const Grid grid, const Target place, const Taps met,
     const Divisors by COUNTERS_PARAMETER EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
     const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
     const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
     const int group = get_group_id(2), part = SPLIT ? get_group_id(1) : 0, first = part * steps_of_part;
     const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
+#if !BULK
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
+#endif
     local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;
     DECLARE_EXCHANGE
     local ushort *const tiles = (local ushort *)memory;
@@ -138,10 +221,23 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     for (int e = 0; e < SUMS; e++) sums[e] = 0;
 
     // a loop for each kind of addresses: loads that pass registers would keep copies from running ahead
+#if BULK
+    BULK_BARRIERS(barriers, STAGES)
+    if (BULK_REACHES(OPEN(a)) && BULK_REACHES(OPEN(b))) {
+        OPEN_MAP(a_boxes, conv_gemm_halves, 0, a_map);
+        OPEN_MAP(b_boxes, conv_gemm_halves, 1, b_map);
+        if (!multiply_boxes(sums, tiles, BULK_STATE(barriers), a_boxes, b_boxes, OPEN(a), OPEN(b), columns, row_tile,
+                            column_tile, first, steps))
+            return;
+    } else if (get_local_id(0) >= THREADS) {
+        return;
+    } else
+#else
     if (aligned)
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
                        column_tile, first, steps, true, grid, met, by PASS_EXCHANGE);
     else
+#endif
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
                        column_tile, first, steps, false, grid, met, by PASS_EXCHANGE);
 

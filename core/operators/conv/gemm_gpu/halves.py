@@ -50,7 +50,7 @@ from clgraft.core.operators.conv.grid import (
 )
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
-from clgraft.core.planning.halves import LANES, WGMMA, name_of
+from clgraft.core.planning.halves import LANES, WARPGROUP, WGMMA, name_of
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import (
     Accumulate,
@@ -64,6 +64,7 @@ from clgraft.core.planning.launches import (
     ints,
 )
 from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tensor_map import TensorMap
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import SMALL, ceil_div, in_3d, round_up
 from clgraft.core.problem.layout import LAST
@@ -81,6 +82,8 @@ MOST_SUMMED = 128  # columns of a tile whose sums work-items keep from phase to 
 REGISTERS_OF_SUMS = 128  # of a work-item that adds up gradients while it stores them: with fewer it spills
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_GROUPS = 2**16 - 1  # they are an axis of launches, and devices limit its work-groups
+BULK = "bulk-"  # in front of a tile whose operands are copied as boxes, in settings
+BULK_WARP = 32  # work-items more of its work-groups, as the kernel has it
 MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
 
@@ -117,7 +120,10 @@ class Halves:
             if tile.slower_stream:
                 yield {"tile": f"stream-{tile.name}", "parts": 1}
             for parts in PARTS:
-                yield {"tile": tile.name, "parts": parts}
+                if tile.slower:
+                    yield {"tile": tile.name, "parts": parts}
+                if tile.slower_bulk and planner.device.has_bulk_copies and problem.direction != "backward_filter":
+                    yield {"tile": f"{BULK}{tile.name}", "parts": parts}
 
     def fuses(self, problem: ConvProblem, epilogue: Epilogue) -> bool:
         """Return whether an epilogue is served: all of them, forward and of data gradients."""
@@ -334,25 +340,45 @@ class _HalvesBuilder:
         arguments: tuple[Any, ...],
     ) -> None:
         """Add a launch whose work-groups, so many along each axis, have tiles; `busy` of them share a unit."""
-        kernel = self.kernel(name, defines, self.registers_of(tile, busy), file)
-        size = (groups[0] * tile.threads, *groups[1:])
-        group = (tile.threads, *(1 for _ in groups[1:]))
+        items = tile.threads + (BULK_WARP if self.native and defines.get("BULK") else 0)
+        kernel = self.kernel(name, defines, self.registers_of(items, busy), file)
+        size = (groups[0] * items, *groups[1:])
+        group = (items, *(1 for _ in groups[1:]))
         self.launches.append(Launch(kernel, size, group, arguments, (self.result,)))
 
-    def choose(self, product: Product, walks: bool = False) -> Choice:
-        """Choose a product's tile and parts, or take them from the settings."""
+    def choose(self, product: Product, walks: bool = False, bulk: bool = False) -> Choice:
+        """Choose a product's tile and parts, or take them from the settings.
+
+        `bulk`: operands may be copied as boxes.
+        """
         units = self.planner.device.compute_units
         if not self.settings:
-            return choose(product, self.tiles, units, walks)
+            return choose(product, self.tiles, units, walks, bulk)
         name, parts = str(self.settings["tile"]), int(self.settings["parts"])
-        tile = next((tile for tile in self.tiles if tile.name == name), None)
+        bulk = bulk and name.startswith(BULK)
+        name = name[len(BULK) :] if bulk else name
+        fit = (tile for tile in self.tiles if tile.name == name and (tile.slower_bulk if bulk else tile.slower))
+        tile = next(fit, None)
         if tile is None or parts < 1:
             raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {self.planner.device.name}")
         steps = ceil_div(product.steps, parts)
         parts = ceil_div(product.steps, steps) if steps else 1
         if parts > 1 and parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES:
             raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
-        return Choice(tile, parts, steps, joined=parts > 1 and adding(product, tile, parts)[1])
+        return Choice(tile, parts, steps, joined=parts > 1 and adding(product, tile, parts)[1], bulk=bulk)
+
+    def copies_boxes(self, product: Product, grid: Grid) -> bool:
+        """Return whether boxes of both operands, matrices in place, can be copied. Backward filter is no faster so."""
+        plain = grid.plain and product.groups == 1 and product.depth > 0
+        return self.planner.device.has_bulk_copies and plain and self.problem.direction != "backward_filter"
+
+    def boxes(self, operation: str, product: Product, tile: HalvesTile) -> tuple[Any, ...]:
+        """Return the maps of both operands (``kernels/conv/gemm_gpu/micro/bulk.cl``)."""
+        rows, columns, depth = product.rows, product.columns, product.depth
+        a, b = TensorMap(depth, rows, depth, tile.m), TensorMap(depth, columns, depth, tile.n)
+        if operation == "DATA":
+            b = TensorMap(columns, depth, columns, HALVES_DEPTH)
+        return tuple(self.planner.tensor_map(each) if self.native else each.as_numbers() for each in (a, b))
 
     def pixel_product(self, operation: str, grid: Grid, source: Any, weights: Any, columns: int, channels: int) -> None:
         """Add forward, or a phase of backward data: rows are pixels, columns the result's channels."""
@@ -444,11 +470,11 @@ class _HalvesBuilder:
         self.launch_tiles(WINDOWS_FILE, "conv_windows_halves", defines, tile, busy, (tiles,), arguments)
         return True
 
-    def registers_of(self, tile: HalvesTile, busy: int) -> tuple[str, ...]:
-        """Return the compiler's option that lets a unit have so many work-groups of a tile."""
+    def registers_of(self, items: int, busy: int) -> tuple[str, ...]:
+        """Return the compiler's option that lets a unit have so many work-groups of some work-items."""
         registers = self.planner.device.registers if self.native else 0
         least = REGISTERS_OF_SUMS if self.leaving is not None and self.leaving.wanted.gradient else 0
-        most = min(255, max(least, registers // (tile.threads * busy) // 8 * 8))
+        most = min(255, max(least, registers // (round_up(items, WARPGROUP) * busy) // 8 * 8))
         return (f"-cl-nv-maxrregcount={most}",) if registers else ()
 
     def stream_product(
@@ -457,7 +483,7 @@ class _HalvesBuilder:
         """Add a product by work-groups that walk over tiles if it is expected to be faster; say whether."""
         if not grid.plain or self.leaving is not None:  # its store waits longer for what sums need
             return False
-        stream = self.choose_stream(product)
+        stream = self.choose_stream(product, grid)
         if stream is None:
             return False
         tile, problem, result = stream.tile, self.problem, self.result
@@ -479,7 +505,7 @@ class _HalvesBuilder:
         self.launch_tiles(halves_stream.FILE, halves_stream.KERNEL, defines, tile, stream.busy, groups, arguments)
         return True
 
-    def choose_stream(self, product: Product) -> Stream | None:
+    def choose_stream(self, product: Product, grid: Grid) -> Stream | None:
         """Choose how work-groups walk, or take the tile from the settings; None where others are faster."""
         device, tiles = self.planner.device, self.tiles
         rounded = self.epilogue is None and not (self.problem.direction == "forward" and self.problem.bias)
@@ -489,7 +515,8 @@ class _HalvesBuilder:
         found = choose_stream(product, tiles, device, rounded)
         if found is None:
             return None
-        usual = choose(product, tiles, device.compute_units).time
+        bulk = self.copies_boxes(product, grid)
+        usual = choose(product, tiles, device.compute_units, bulk=bulk).time
         there = places(found.tile.units, device.compute_units)
         return found if found.time < with_memory(usual, product, there, walks=False) else None
 
@@ -553,7 +580,7 @@ class _HalvesBuilder:
         kept: int,
     ) -> None:
         """Add a product, and what adds the sums of its parts. `kept` of `wide` channels of a tap are the result's."""
-        choice = self.choose(product, operation == "FILTER" and not grid.plain)
+        choice = self.choose(product, operation == "FILTER" and not grid.plain, self.copies_boxes(product, grid))
         split, joined = choice.parts > 1 or kept < wide, choice.joined and kept == wide
         self.expect_sums(product, choice.tile, split and not joined)
         dense = {
@@ -569,6 +596,7 @@ class _HalvesBuilder:
             "AXES": grid.used_axes,
             "WHOLE": int(operation != "FILTER" and channels % HALVES_DEPTH == 0),
             **dense,
+            **({"BULK": 1} if choice.bulk else {}),
         }
         problem, result = self.problem, self.result
         has_bias = int(problem.direction == "forward" and problem.bias)
@@ -584,6 +612,7 @@ class _HalvesBuilder:
             sums = (self.layout.take(choice.parts * product.groups * elements * 4, 4),)
         finishes = joined or not split
         arguments = (
+            *(self.boxes(operation, product, choice.tile) if choice.bulk else ()),
             *operands,
             *(*sums, *(finish if finishes else ())),
             *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),

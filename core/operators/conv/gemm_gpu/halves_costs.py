@@ -31,25 +31,31 @@ SUM = 0.003  # to write and read a sum of a part, of the whole device
 
 @dataclass(frozen=True)
 class Choice:
-    """A tile, and how many parts the depth is split into, each of `steps`; `joined`: in one launch."""
+    """A tile, and how many parts the depth is split into, each of `steps`.
+
+    `joined`: in one launch; `bulk`: operands are copied as boxes.
+    """
 
     tile: HalvesTile
     parts: int
     steps: int
     time: float = 0.0
     joined: bool = False
+    bulk: bool = False
 
 
-def cycles(product: Product, tile: HalvesTile, parts: int, units: int, walks: bool = False) -> float:
+def cycles(
+    product: Product, tile: HalvesTile, parts: int, units: int, walks: bool = False, bulk: bool = False
+) -> float:
     """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units.
 
-    `walks`: the depth is pixels whose taps are looked for, as in backward filter.
+    `walks`: the depth is pixels whose taps are looked for, as in backward filter. `bulk`: operands are copied as boxes.
     """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = tile.slower * _cycles(
+    time = (tile.slower_bulk if bulk else tile.slower) * _cycles(
         tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait
     )
     return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
@@ -133,6 +139,8 @@ def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: in
     rows, columns, groups = max(phase.rows for phase in phases), phases[0].columns, phases[0].groups
     best: PhaseChoice | None = None
     for tile in candidates:
+        if not tile.slower:
+            continue
         tiles = ceil_div(rows, tile.m) * ceil_div(columns, tile.n)
         slower = tile.slower * (DRAINED if tile.pending else 1.0)
         for of_set in range(1, len(steps) + 1):
@@ -147,8 +155,13 @@ def choose_phases(phases: list[Product], candidates: list[HalvesTile], units: in
     return best
 
 
-def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bool = False) -> Choice:
-    """Choose the tile and the number of parts with the least estimated time; see `cycles`."""
+def choose(
+    product: Product, candidates: list[HalvesTile], units: int, walks: bool = False, bulk: bool = False
+) -> Choice:
+    """Choose the tile and the number of parts with the least estimated time; see `cycles`.
+
+    `bulk`: operands may be copied as boxes.
+    """
     best: tuple[float, Choice] | None = None
     least = min((tile.m for tile in candidates), default=0)
     for tile in candidates:
@@ -159,10 +172,13 @@ def choose(product: Product, candidates: list[HalvesTile], units: int, walks: bo
             too_many = parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES
             if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
-            time = cycles(product, tile, parts, units, walks)
-            if best is None or time < best[0]:
-                joined = parts > 1 and adding(product, tile, parts)[1]
-                best = time, Choice(tile, parts, ceil_div(product.steps, parts), time, joined)
+            for boxes in (False, True):
+                if not (bulk and tile.slower_bulk if boxes else tile.slower):
+                    continue
+                time = cycles(product, tile, parts, units, walks, boxes)
+                if best is None or time < best[0]:
+                    joined = parts > 1 and adding(product, tile, parts)[1]
+                    best = time, Choice(tile, parts, ceil_div(product.steps, parts), time, joined, boxes)
     if best is None:
         raise Declined(f"no tile of {ROWS.name} suits {product}")
     return best[1]

@@ -69,6 +69,7 @@ class HalvesTile:
     slower: float
     slower_windows: float
     slower_stream: float = 0.0
+    slower_bulk: float = 0.0
 
     @property
     def name(self) -> str:
