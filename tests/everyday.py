@@ -169,6 +169,8 @@ RULES = (
     rule("core/test_conv_winograd.py", "test_rows_and_columns_err_*"),
     rule("core/test_conv_winograd.py", "test_dilated_match_float64", "4-by-2-forward", "2-two-dilations-forward"),
     rule("core/test_conv_winograd.py", "test_dilated_err_*"),
+    rule("core/test_conv_winograd.py", "test_strided_match_float64", "4-odd-bias", "2-even-many-channels"),
+    rule("core/test_conv_winograd.py", "test_strided_err_*", "4-128-0", "2-3-100"),
     rule("core/test_conv_winograd.py", "test_who_*"),
     rule("core/test_conv_winograd.py", "test_filter_in_parts"),
     rule("core/test_depthwise.py", "test_stands_first", *DEPTHWISE),

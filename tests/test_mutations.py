@@ -160,6 +160,18 @@ FAULTS = {
         "phase = h / of_phase",
         "core/test_conv_winograd.py::test_dilated_match_float64[2-two-dilations-forward]",
     ),
+    "products of a stride's phases left out elsewhere": (
+        "conv/winograd/transforms.cl",
+        "(STRIDE > 1 && (((phase) / STRIDE > 0 && (i) == SIDE_H - 1)",
+        "(STRIDE > 1 && (((phase) / STRIDE > 0 && (i) == 0)",
+        "core/test_conv_winograd.py::test_strided_match_float64[4-odd-bias]",
+    ),
+    "taps of a stride's phases shifted": (
+        "conv/winograd/winograd.cl",
+        "#define COLUMN(j) ((j) * STRIDE + phase % STRIDE)",
+        "#define COLUMN(j) ((j) * STRIDE + phase / STRIDE)",
+        "core/test_conv_winograd.py::test_strided_match_float64[2-even-many-channels]",
+    ),
     "channels last, the last vector of depthwise gradients": (
         "conv/channels_last/depthwise.cl",
         "CAT(vstore, VL)(sum, 0, lanes);\n        for (int lane = block - channel;",

@@ -104,7 +104,9 @@ def test_winograds_method_where_transpositions_pay(monkeypatch: pytest.MonkeyPat
         "n8 ic192 ih17 iw17 oc192 kh1 kw7 pw3": True,
         "n1 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1": False,
         "n1 ic512 ih7 iw7 oc512 kh7 kw1 ph3": False,
-        "n8 ic64 ih56 iw56 oc64 kh3 kw3 sh2 sw2 ph1 pw1": False,
+        "n8 ic128 ih56 iw56 oc128 kh3 kw3 sh2 sw2 ph1 pw1": True,
+        "n1 ic128 ih28 iw28 oc256 kh3 kw3 sh2 sw2 ph1 pw1": False,
+        "n8 ic64 ih56 iw56 oc64 kh5 kw5 sh2 sw2 ph2 pw2": False,
         "n8 g2 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1": False,
         "f64 n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1": False,
     }

@@ -16,7 +16,7 @@ from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd import winograd
 from clgraft.core.problem import ceil_div
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import DIRECTIONS, FIVES, check, expect_little_more_error
+from tests.core.conv_checks import DIRECTIONS, FIVES, check, expect_little_more_error, expect_near
 from tests.problem_sets import problem_lines
 
 
@@ -123,7 +123,7 @@ def test_plans_for_other_machines(other_machine: Context, tile: int, name: str, 
 
 def check_who_transforms(text: str, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check a problem where work-items transform their own weights, or all weights are transformed before."""
-    monkeypatch.setattr(winograd_split, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
+    monkeypatch.setattr(winograd_tiles, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
     context = Context.on(None)
     context.device = replace(context.device, compute_units=1)
     for direction in ("forward", "backward_data"):
@@ -433,6 +433,90 @@ def test_five_dilated_taps_match_float64(fives: Context, direction: str) -> None
 def test_dilated_err_at_most_ten_times_as_much(context: Context, direction: str, mean: float) -> None:
     problem = core.parse("conv n2 ic128 ih14 iw14 oc128 kh3 kw3 ph2 pw2 dh2 dw2").with_direction(direction)
     expect_little_more_error(context, problem, "winograd", "cpu_gemm", mean)
+
+
+# 3 x 3 kernels whose even rows and columns of pixels meet 2 taps, the odd ones 1
+STRIDED = {
+    **{name: problem_lines("conv")[name] for name in ("3x3-stride-2", "3x3-stride-2-even", "asymmetric-pad-stride")},
+    "odd-bias": "conv n2 ic17 ih19 iw23 oc33 kh3 kw3 sh2 sw2 ph1 pw1 b1",
+    "even-many-channels": "conv n1 ic130 ih14 iw16 oc70 kh3 kw3 sh2 sw2 ph1 pw1",
+    "no-pad": "conv n3 ic66 ih8 iw9 oc8 kh3 kw3 sh2 sw2",
+    "one-pixel": "conv n40 ic7 ih1 iw1 oc19 kh3 kw3 sh2 sw2 ph1 pw1",
+    "pad-above-kernel": "conv n1 ic2 ih4 iw5 oc3 kh3 kw3 sh2 sw2 ph5 pw6",
+    "wide-row": "conv n1 ic2 ih4 iw331 oc3 kh3 kw3 sh2 sw2 ph3 pw4 qh2 qw7",
+    "f16": "conv f16 n2 ic35 ih12 iw13 oc30 kh3 kw3 sh2 sw2 ph1 b1",
+    "bf16": "conv bf16 n2 ic35 ih13 iw12 oc30 kh3 kw3 sh2 sw2 pw1 b1",
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_strided_match_float64(context: Context, tile: int, name: str) -> None:
+    problem = core.parse(STRIDED[name])
+    first = check(context, problem, "winograd", spread=SPREAD)
+    assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
+    check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("name", ["odd-bias", "even-many-channels"])
+def test_strided_on_other_machines(other_machine: Context, tile: int, name: str) -> None:
+    check(other_machine, core.parse(STRIDED[name]), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("settings", ["spread", "own_weights"])
+@pytest.mark.parametrize("name", ["odd-bias", "even-many-channels"])
+def test_stages_of_strided_tiles(context: Context, tile: int, name: str, settings: str) -> None:
+    problem = core.parse(STRIDED[name]).with_direction("forward")
+    chosen = next(s for s in winograd.candidates(problem, context.planner) if s.get(settings))
+    expect_near(context, problem, winograd.plan(problem, context.planner, chosen), "winograd", 1e-5)
+
+
+@pytest.mark.parametrize("mean", [0, 100])
+@pytest.mark.parametrize("channels", [3, 128, 512])
+def test_strided_err_at_most_ten_times_as_much(context: Context, channels: int, mean: float) -> None:
+    problem = core.parse(f"conv forward n2 ic{channels} ih28 iw28 oc64 kh3 kw3 sh2 sw2 ph1 pw1")
+    expect_little_more_error(context, problem, "winograd", "cpu_gemm", mean)
+
+
+@pytest.mark.parametrize(("tile", "products"), [(2, 25), (4, 81)])
+def test_strided_products_leave_zeros_out(tile: int, products: int) -> None:
+    problem = core.parse("conv forward n1 ic3 ih16 iw16 oc5 kh3 kw3 sh2 sw2 ph1 pw1")
+    geometry = winograd_tiles.Geometry.of(problem, tile)
+    assert geometry.products == products
+    assert geometry.operations == 2 * products * (8 // tile) ** 2 * 3 * 5
+
+
+def test_strided_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
+    monkeypatch.setattr(winograd_tiles, "worthwhile", WORTHWHILE)
+    gains = {
+        "n8 ic64 ih56 iw56 oc128 kh3 kw3 sh2 sw2 ph1 pw1": 4,
+        "n8 ic256 ih28 iw28 oc256 kh3 kw3 sh2 sw2 ph1 pw1": 2,
+        "n1 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": 2,
+    }
+    for text, tile in gains.items():
+        assert winograd_tiles.choose(core.parse(f"conv forward {text}")).tile == tile
+    for text in (
+        "n8 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1",  # too many weights for the caches
+        "n8 ic3 ih32 iw32 oc16 kh3 kw3 sh2 sw2 ph1 pw1",
+    ):
+        with pytest.raises(Declined, match="transforms would cost more"):
+            winograd_tiles.choose(core.parse(f"conv forward {text}"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "backward_data n2 ic8 ih9 iw10 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+        "backward_filter n2 ic8 ih9 iw10 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+        "forward n2 ic8 ih9 iw10 oc6 kh5 kw5 sh2 sw2 ph2 pw2",
+        "forward n2 ic8 ih9 iw10 oc6 kh3 kw3 sw2 ph1 pw1",
+        "forward n2 ic8 ih9 iw10 oc6 kh3 kw3 sh2 sw2 ph2 pw2 dh2 dw2",
+        "forward n2 ic8 iw10 oc6 kw3 sw2 pw1",
+    ],
+)
+def test_other_strides_are_left_to_others(text: str) -> None:
+    with pytest.raises(Declined, match="serves stride"):
+        winograd_tiles.expect_served(core.parse(f"conv {text}"))
 
 
 def test_dilated_groups_are_left_to_others(context: Context) -> None:

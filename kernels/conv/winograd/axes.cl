@@ -13,6 +13,9 @@
 #ifndef TAPS
 #define TAPS 3  // of the kernel along a transformed axis: 3, 5 or 7
 #endif
+#ifndef STRIDE
+#define STRIDE 1  // 2 for 3 x 3 kernels with that stride, whose phases have 2 taps or 1: TAPS is 2
+#endif
 #ifndef TAPS_H
 #define TAPS_H TAPS  // 1 for kernels of one row
 #endif
@@ -26,7 +29,10 @@
 #define SIDE_H (OUTPUTS_H + TAPS_H - 1)
 #define SIDE_W (OUTPUTS_W + TAPS_W - 1)
 #define ELEMENTS (SIDE_H * SIDE_W)
-#define FILTER_TAPS (TAPS_H * TAPS_W)
+// of the kernel along each axis, and in all
+#define KERNEL_H (STRIDE * (TAPS_H - 1) + 1)
+#define KERNEL_W (STRIDE * (TAPS_W - 1) + 1)
+#define FILTER_TAPS (KERNEL_H * KERNEL_W)
 
 #if SIDE >= 8
 
@@ -263,6 +269,62 @@ constant real POINT_NORMS[PAIRS] = {
     }
 
 #endif
+
+#elif SIDE == 5
+
+// Four outputs and two taps of a stride's phases, forward: without zero, and the points that round least.
+#define P REAL(0.5)
+#define Q REAL(1.5)
+#define P_NORM (REAL(0.5) / (P * (P * P - Q * Q)))
+#define Q_NORM (REAL(0.5) / (Q * (Q * Q - P * P)))
+#define TRANSFORM_SOURCE(d, out)                                                      \
+    {                                                                                 \
+        const TRANSFORMED a_ = (d)[2] - Q * Q * (d)[0], b_ = (d)[3] - Q * Q * (d)[1]; \
+        const TRANSFORMED c_ = (d)[2] - P * P * (d)[0], e_ = (d)[3] - P * P * (d)[1]; \
+        out[0] = P * a_ + b_;                                                         \
+        out[1] = P * a_ - b_;                                                         \
+        out[2] = Q * c_ + e_;                                                         \
+        out[3] = Q * c_ - e_;                                                         \
+        out[4] = P * P * Q * Q * (d)[0] - (P * P + Q * Q) * (d)[2] + (d)[4];          \
+    }
+#define TRANSFORM_PRODUCT(m, out)                                                 \
+    {                                                                             \
+        const TRANSFORMED a_ = (m)[0] + (m)[1], c_ = (m)[2] + (m)[3];             \
+        const TRANSFORMED b_ = P * ((m)[0] - (m)[1]), e_ = Q * ((m)[2] - (m)[3]); \
+        out[0] = a_ + c_;                                                         \
+        out[1] = b_ + e_;                                                         \
+        out[2] = P * P * a_ + Q * Q * c_;                                         \
+        out[3] = P * P * b_ + Q * Q * e_ + (m)[4];                                \
+    }
+#define TRANSFORM_WEIGHTS(w, out)                       \
+    {                                                   \
+        out[0] = P_NORM * (w)[0] + P_NORM * P * (w)[1]; \
+        out[1] = P_NORM * (w)[0] - P_NORM * P * (w)[1]; \
+        out[2] = Q_NORM * (w)[0] + Q_NORM * Q * (w)[1]; \
+        out[3] = Q_NORM * (w)[0] - Q_NORM * Q * (w)[1]; \
+        out[4] = (w)[1];                                \
+    }
+
+#elif SIDE == 3
+
+// Two outputs and two taps: 1 and -1.
+#define TRANSFORM_SOURCE(d, out)  \
+    {                             \
+        out[0] = (d)[0] + (d)[1]; \
+        out[1] = (d)[0] - (d)[1]; \
+        out[2] = (d)[2] - (d)[0]; \
+    }
+#define TRANSFORM_PRODUCT(m, out)          \
+    {                                      \
+        out[0] = (m)[0] + (m)[1];          \
+        out[1] = (m)[0] - (m)[1] + (m)[2]; \
+    }
+#define TRANSFORM_WEIGHTS(w, out)               \
+    {                                           \
+        out[0] = ((w)[0] + (w)[1]) * REAL(0.5); \
+        out[1] = ((w)[0] - (w)[1]) * REAL(0.5); \
+        out[2] = (w)[1];                        \
+    }
 
 #else
 

@@ -25,6 +25,16 @@
 #define BLOCK_H (OUTPUTS_H * DILATE_H)
 #define BLOCK_W (OUTPUTS_W * DILATE_W)
 
+// With a stride of 2 an even row or column of a kernel's pixels meets 2 taps, an odd one 1 tap: F(TILE x TILE, 2 x 2)
+// of the STRIDE_PHASES phases of pixels as if they were channels. Phase STRIDE * h + w has rows h and columns w. One
+// tap is two of which the second is zero, and so is the weight at infinity, the last element: no product is made there.
+#define STRIDE_PHASES (STRIDE * STRIDE)
+#define IS_ZERO(phase, i, j) \
+    (STRIDE > 1 && (((phase) / STRIDE > 0 && (i) == SIDE_H - 1) || ((phase) % STRIDE > 0 && (j) == SIDE_W - 1)))
+// where element i of a tile of a phase is in a tile's pixels; what one tap does not meet is any pixel
+#define ROW_OF_PHASE(phase, i) ((i) * STRIDE + ((i) < OUTPUTS_H ? (phase) / STRIDE : 0))
+#define COLUMN_OF_PHASE(phase, j) ((j) * STRIDE + ((j) < OUTPUTS_W ? (phase) % STRIDE : 0))
+
 // Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each. A tile row
 // has the tiles of all phases of columns in the order of their first columns. Tile rows go phase by phase.
 #define TILES_ALONG(size, block, dilate) ((size) / (block) * (dilate) + min((size) % (block), dilate))
@@ -119,9 +129,9 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
                       const int first_channel, const int last_channel, const int tiles, const int first,
                       const int count, const int most_rows) {
-    const int tile_h = TILES_H, tile_w = TILES_W, columns = COLUMNS + (TAPS_W - 1) * DILATE_W;
+    const int tile_h = TILES_H, tile_w = TILES_W, columns = COLUMNS * STRIDE + (KERNEL_W - STRIDE) * DILATE_W;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
-    const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
+    const long phase_size = (long)((channels + WC - 1) / WC) * tiles * WC, e_size = STRIDE_PHASES * phase_size + PAD;
     for (int channel = first_channel; channel < last_channel; channel += VL) {
         global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
         for (int row = 0; row < count;) {
@@ -130,16 +140,20 @@ void transform_source(global real *V, local real *pixels, global const stored *x
             const int group = min(min(count - row, begin.left), most_rows);
             const long from = ((long)image * channels + channel) * plane;
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
-                        begin.top + grid.begin_h, DILATE_H, grid.begin_w, group * OUTPUTS_H + TAPS_H - 1, columns);
+                        begin.top * STRIDE + grid.begin_h, DILATE_H, grid.begin_w,
+                        group * OUTPUTS_H * STRIDE + KERNEL_H - STRIDE, columns);
             for (int tile = 0; tile < group * tile_w; tile++) {
                 local const real *corner =
-                    pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * VL;
-                global real *element = to + (row * tile_w + tile) * WC;
-#define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j) * DILATE_W) * VL)
-#define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
-                TRANSFORM_SOURCE_2D(PIXEL, PUT)
+                    pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * STRIDE * VL;
+                for (int phase = 0; phase < STRIDE_PHASES; phase++) {
+                    global real *element = to + phase * phase_size + (row * tile_w + tile) * WC;
+#define PIXEL(i, j) LOAD_REALS(corner + (ROW_OF_PHASE(phase, i) * columns + COLUMN_OF_PHASE(phase, j) * DILATE_W) * VL)
+#define PUT(i, j, value) \
+    if (!IS_ZERO(phase, i, j)) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
+                    TRANSFORM_SOURCE_2D(PIXEL, PUT)
 #undef PIXEL
 #undef PUT
+                }
             }
             row += group;
         }

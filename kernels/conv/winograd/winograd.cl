@@ -1,5 +1,6 @@
 // Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS) and, for kernels of one row or column, F(TILE,
-// TAPS): forward and backward data, stride 1, any dilation.
+// TAPS): forward and backward data, stride 1, any dilation; forward 3 x 3 taps with stride 2, as F(TILE x TILE, 2 x 2)
+// of the stride's four phases, in transforms.cl.
 //
 // With 3 x 3 taps a tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16
 // instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100; with a line of 7 taps, 4 outputs
@@ -8,9 +9,9 @@
 // plain arithmetic on vectors.
 //
 // e         one of the ELEMENTS of a transformed tile
-// V         [e][chunk of WC channels][tile][WC]       transformed source
-// U         [e][block of COLS outputs][channel][COLS] transformed weights
-// M         [e][tile][COLS]                           products of one block of outputs
+// V         [e][phase of the stride][chunk of WC channels][tile][WC]       transformed source
+// U         [e][phase of the stride][block of COLS outputs][channel][COLS] transformed weights
+// M         [e][tile][COLS]                                                products of one block of outputs
 //
 // PAST_CACHES  y is too large to be found in a cache again: whole vectors of pixels are stored past them
 //
@@ -66,14 +67,14 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
     }
 }
 
-// Channels whose products are summed before they join the others. The transforms of long lines multiply what sums lose:
-// one long sum would double their error.
+// Channels whose products are summed before they join the others. The transforms of long lines multiply what sums lose,
+// and phases of a stride make four times as many channels: one long sum would double their error.
 #if SIDE >= 10 && WC > 32
 #define SUMMED 32
 #else
 #define SUMMED WC
 #endif
-#define SUMMED_APART (SIDE >= 8)
+#define SUMMED_APART (SIDE >= 8 || STRIDE > 1)
 
 // The register tile: M[tile][COLS] (+)= sum over up to SUMMED channels of V[tile][channel] * U[channel][COLS].
 #define MULTIPLY_TILES(rows, M, V, U, channels, add)                                                    \
@@ -105,7 +106,7 @@ void transform_weights(global real *U, const long e_size, global const stored *w
     const int lanes = min(m_count - m, VL);
     const long all = (long)m_count * channels * FILTER_TAPS;
     const long m_size = (flip ? 1 : (long)channels) * FILTER_TAPS;
-    const long channel_size = (flip ? (long)m_count : 1) * FILTER_TAPS;
+    const long channel_size = (flip ? (long)m_count : 1) * FILTER_TAPS, phase_size = (e_size - PAD) / STRIDE_PHASES;
     for (int channel = first; channel < last; channel++) {
         realv taps[FILTER_TAPS];
         if (flip) {  // channels are so far apart that no processor asks for the next ones by itself
@@ -138,11 +139,21 @@ void transform_weights(global real *U, const long e_size, global const stored *w
             }
         }
         global real *to = U + (long)(channel - first) * COLS + m % COLS;
-#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS_W - (j)] : taps[(i) * TAPS_W + (j)])
-#define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE_W + (j)) * e_size, value);
-        TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
+#pragma unroll
+        for (int phase = 0; phase < STRIDE_PHASES; phase++) {
+#define ROW(i) ((i) * STRIDE + phase / STRIDE)
+#define COLUMN(j) ((j) * STRIDE + phase % STRIDE)
+#define TAP_AT(at) (flip ? taps[FILTER_TAPS - 1 - (at)] : taps[at])
+#define TAP(i, j) (ROW(i) < KERNEL_H && COLUMN(j) < KERNEL_W ? TAP_AT(ROW(i) * KERNEL_W + COLUMN(j)) : 0)
+#define PUT(i, j, value) \
+    if (!IS_ZERO(phase, i, j)) STORE_REALS(to + phase * phase_size + ((i) * SIDE_W + (j)) * e_size, value);
+            TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
+#undef ROW
+#undef COLUMN
+#undef TAP_AT
 #undef TAP
 #undef PUT
+        }
     }
 }
 
@@ -151,34 +162,45 @@ SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
                              const int range) {
     const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
     const int m_blocks = (m_count + COLS - 1) / COLS;
-    transform_weights(OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)m_blocks * channels * COLS + PAD,
-                      OPEN(w), channels, m_count, flip, m, first, last);
+    transform_weights(
+        OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)STRIDE_PHASES * m_blocks * channels * COLS + PAD,
+        OPEN(w), channels, m_count, flip, m, first, last);
 }
 
-// Products of tiles [0, tile_count) of the elements [e, last_e) and the channels [first, last); M is overwritten where
-// first is 0. Chunk by chunk, so that the weights of one stay in the first level's cache. V, M and weights point to
-// element 0, weights to channel `first`.
+// Products of tiles [0, tile_count) of one element, in one phase, and the channels [first, last), added to M with `add`
+// or where first is not 0. Chunk by chunk, so that the weights of one stay in the first level's cache. weights points
+// to channel `first`.
+void multiply_channels(global real *M, global const real *V, global const real *weights, const int tiles,
+                       const int tile_count, const int first, const int last, const bool add) {
+    const int whole = rows_of_whole_tiles(tile_count);
+    for (int chunk = first; chunk < last; chunk += WC) {
+        for (int part = 0; part < WC; part += SUMMED) {
+            if (part && chunk + part >= last) break;
+            const int count = min(last - chunk - part, SUMMED);
+            const bool adds = add || chunk + part > 0;
+            global const real *source = V + (long)chunk * tiles + part;
+            global const real *factors = weights + (chunk - first + part) * COLS;
+            int tile = 0;
+            for (; tile < whole; tile += MR) {
+                multiply_tile(M + tile * COLS, source + tile * WC, factors, count, adds);
+            }
+            for (; tile < tile_count; tile += LAST_MR) {
+                multiply_last_tile(M + tile * COLS, source + tile * WC, factors, count, adds);
+            }
+        }
+    }
+}
+
+// The same for the elements [e, last_e) and all phases. V, M and weights point to element 0.
 void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
               const long u_size, const int tiles, const int tile_count, const int first, const int last, int e,
               const int last_e) {
-    const int whole = rows_of_whole_tiles(tile_count);
+    const long v_phase = (v_size - PAD) / STRIDE_PHASES, u_phase = (u_size - PAD) / STRIDE_PHASES;
     for (; e < last_e; e++) {
-        for (int chunk = first; chunk < last; chunk += WC) {
-            for (int part = 0; part < WC; part += SUMMED) {
-                if (part && chunk + part >= last) break;
-                const int count = min(last - chunk - part, SUMMED);
-                const bool add = chunk + part > 0;
-                global real *to = M + e * m_size;
-                global const real *source = V + e * v_size + (long)chunk * tiles + part;
-                global const real *factors = weights + e * u_size + (chunk - first + part) * COLS;
-                int tile = 0;
-                for (; tile < whole; tile += MR) {
-                    multiply_tile(to + tile * COLS, source + tile * WC, factors, count, add);
-                }
-                for (; tile < tile_count; tile += LAST_MR) {
-                    multiply_last_tile(to + tile * COLS, source + tile * WC, factors, count, add);
-                }
-            }
+        for (int phase = 0; phase < STRIDE_PHASES; phase++) {
+            if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) continue;
+            multiply_channels(M + e * m_size, V + e * v_size + phase * v_phase, weights + e * u_size + phase * u_phase,
+                              tiles, tile_count, first, last, phase > 0);
         }
     }
 }
@@ -245,9 +267,9 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
     const int tile_w = TILES_W, block_rows = split.block_rows;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
-    const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD,
+    const long v_size = (long)STRIDE_PHASES * chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD,
                block_size = (long)channels * COLS;
-    const long u_size = (OWNS ? WC * COLS : m_blocks * block_size) + PAD;
+    const long u_size = STRIDE_PHASES * (OWNS ? WC * COLS : m_blocks * block_size) + PAD;
     const long slice_size = ELEMENTS * (v_size + m_size + (OWNS ? u_size : 0));
     global real *V = OPEN(slices) + get_global_id(0) * slice_size;
     global real *M = V + ELEMENTS * v_size, *own = M + ELEMENTS * m_size;
@@ -285,11 +307,11 @@ SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U),
                              const int tiles, const int range) {
     const int block = get_global_id(0), e = get_global_id(1), tile = get_global_id(2) * range,
               m_blocks = get_global_size(0);
-    const long v_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD;
-    const long block_size = (long)channels * COLS;
+    const long v_size = (long)STRIDE_PHASES * ((channels + WC - 1) / WC) * tiles * WC + PAD;
+    const long m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
     multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size,
-             OPEN(U) + block * block_size, m_blocks * block_size + PAD, tiles, min(range, tiles - tile), 0, channels, e,
-             e + 1);
+             OPEN(U) + block * block_size, STRIDE_PHASES * m_blocks * block_size + PAD, tiles, min(range, tiles - tile),
+             0, channels, e, e + 1);
 }
 
 // One work-item computes VL outputs of block_rows of the tile rows.

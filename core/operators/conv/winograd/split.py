@@ -8,12 +8,12 @@ from typing import NamedTuple
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry, transform_cost
 from clgraft.core.planning.tickets import turns
 from clgraft.core.problem import ceil_div
 
 SLICE_BYTES = 768 * 1024  # part of the L2 cache that a slice may fill
-OWN_WEIGHTS_BYTES = 5 * 2**20  # part of a core's L3 cache that a slice with weights of its own may fill
 # bytes of a slice that a search tries
 SLICES = (384 * 1024, 768 * 1024, 1536 * 1024)
 MOST_SLICE_BYTES = 16 * 2**20
@@ -34,11 +34,6 @@ class TileSplit(NamedTuple):
         return ceil_div(geometry.rows, self.rows) * ceil_div(blocks, self.blocks)
 
 
-def row_bytes(geometry: Geometry, tile: RegisterTile) -> int:
-    """Return the bytes of a tile row in a slice: its source, and its products of one block."""
-    return geometry.elements * 4 * (geometry.padded_channels + tile.columns) * geometry.tile_w
-
-
 def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit | None:
     """Return the cheapest split into tile rows and blocks of outputs; for few tiles, blocks with weights of their own.
 
@@ -52,10 +47,10 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
         None where that leaves cores idle: each stage is then a launch of its own.
     """
     blocks = ceil_div(geometry.outputs, tile.columns)
-    nbytes = row_bytes(geometry, tile)
+    nbytes = geometry.row_bytes(tile.columns)
     splits = []
     square = all(geometry.transformed)
-    if blocks >= cores and geometry.rows * nbytes <= (OWN_WEIGHTS_BYTES if square else SLICE_BYTES):
+    if blocks >= cores and geometry.rows * nbytes <= (winograd_tiles.OWN_WEIGHTS_BYTES if square else SLICE_BYTES):
         splits.append(TileSplit(geometry.rows, geometry.rows, ceil_div(blocks, cores), True))
         if square:
             return splits[0]
@@ -76,10 +71,10 @@ def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -
     """Estimate the cycles that a split takes, without the transform of the weights."""
     g, blocks = geometry, ceil_div(geometry.outputs, tile.columns)
     outputs = split.blocks * tile.columns
-    weights = g.elements * g.channels * outputs
+    weights = g.products * g.channels * outputs
     rounds = ceil_div(split.rows, split.block_rows)
     tiles = rounds * tile.padded(split.block_rows * g.tile_w)
-    transforms = split.rows * g.tile_w * (g.channels + outputs) * transform_cost(g)
+    transforms = split.rows * g.tile_w * (g.channels * g.phases + outputs) * transform_cost(g)
     reads = 0 if split.own_weights else rounds * weights * 4 / FAR_BYTES
     item = tiles * weights / COSTS["products"] + transforms + reads
     return turns(split.items(g, blocks), cores) * item
@@ -88,7 +83,7 @@ def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -
 def settings_of(geometry: Geometry, tile: RegisterTile, cores: int) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: a launch for every stage (`spread`), and work-items that take all stages."""
     blocks = ceil_div(geometry.outputs, tile.columns)
-    nbytes = row_bytes(geometry, tile)
+    nbytes = geometry.row_bytes(tile.columns)
     if geometry.rows * nbytes <= MOST_SLICE_BYTES:
         yield {"tile": geometry.tile, "spread": 1}
     splits: dict[TileSplit, None] = {}

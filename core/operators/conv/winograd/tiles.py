@@ -22,6 +22,7 @@ TILES: dict[tuple[int, ...], tuple[int, ...]] = {
     **{(3, 3): (4, 2), (5, 5): (2,)},
     **{kernel: (4, 2) for taps in LINES for kernel in ((1, taps), (taps, 1))},
 }
+STRIDED = ((3, 3), (2, 2), (1, 1))  # kernel, stride and dilation of what is served with a stride
 ALLOWED = {"on": (4, 2), "off": (), "0": (), "2": (2,), "4": (4,)}
 # tiles of 4 outputs of so many taps err over ten times as much as the direct method in sums of fewer channels, and in
 # gradients of filters
@@ -30,6 +31,7 @@ COSTS, DIRECT_COSTS = costs("winograd"), costs("direct")
 CHUNKS = (16, 64)  # channels of a row of V, the kernels' WC: the least that has all channels, or the most
 PAD = 48  # elements between a transform's elements, the kernels' PAD
 LINE_BYTES = 2 * 2**20  # most bytes of a transformed row of a source of long rows
+OWN_WEIGHTS_BYTES = 5 * 2**20  # part of a core's L3 cache that a slice with weights of its own may fill
 PIXEL_BYTES = 128 * 1024  # most bytes of pixels that are transposed at once
 
 
@@ -45,6 +47,8 @@ class Geometry:
         Outputs of a tile along a transformed axis, 2 or 4.
     taps : int
         Taps of the kernel along a transformed axis, 3, 5 or 7.
+    stride : int
+        1, or 2 along both axes: the pixels that leave one remainder are a phase, and meet every second tap.
     begin : tuple of int
         Source position of the first output pixel's first tap.
     gradient : bool
@@ -67,6 +71,7 @@ class Geometry:
     gradient: bool = False
     transformed: tuple[bool, ...] = (True, True)
     dilate: tuple[int, ...] = (1, 1)
+    stride: int = 1
 
     @classmethod
     def of(cls, problem: ConvProblem, tile: int) -> Geometry:
@@ -81,7 +86,7 @@ class Geometry:
         else:
             begin = tuple(-pad for pad in pads)
             sizes = (p.batch, p.in_channels, p.out_channels, in_size, out_size)
-        return cls(tile, taps, *sizes, begin, p.direction == "backward_filter", transformed, dilate)
+        return cls(tile, taps, *sizes, begin, p.direction == "backward_filter", transformed, dilate, max(p.stride))
 
     def argument(self) -> StructConstant:
         """Return the kernels' Grid: the target's pixels over the source."""
@@ -90,7 +95,7 @@ class Geometry:
                 **{"batch": self.batch, "size": (1, *self.target_size), "source": (1, *self.source_size)},
                 **{
                     "taps": (1, *self.kernel),
-                    "stride": (1, 1, 1),
+                    "stride": (1, self.stride, self.stride),
                     "begin": (0, *self.begin),
                     "step": (1, *self.dilate),
                 },
@@ -100,7 +105,8 @@ class Geometry:
     def defines(self) -> dict[str, int]:
         """Return what kernels/conv/winograd/transforms.cl is compiled for."""
         lines = {name: 1 for name, is_one in zip(("TAPS_H", "TAPS_W"), self.transformed) if not is_one}
-        return {"TILE": self.tile, "TAPS": self.taps, **lines, **({"DILATED": 1} if max(self.dilate) > 1 else {})}
+        special = {**({"DILATED": 1} if max(self.dilate) > 1 else {}), **({"STRIDE": 2} if self.stride > 1 else {})}
+        return {"TILE": self.tile, "TAPS": self.phase_taps, **lines, **special}
 
     def along(self, number: int) -> tuple[int, ...]:
         """Return a number of the transformed axes for both axes; it is one along the other."""
@@ -112,14 +118,29 @@ class Geometry:
         return self.along(self.taps)
 
     @property
+    def phase_taps(self) -> int:
+        """Most taps that a phase of the stride meets along a transformed axis."""
+        return ceil_div(self.taps, self.stride)
+
+    @property
+    def phases(self) -> int:
+        """Phases of the stride along both axes."""
+        return prod(self.along(self.stride))
+
+    @property
     def side(self) -> int:
         """Elements of a transformed tile along a transformed axis."""
-        return self.tile + self.taps - 1
+        return self.tile + self.phase_taps - 1
 
     @property
     def elements(self) -> int:
         """Elements of a transformed tile."""
         return prod(self.along(self.side))
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds of a tile's channel and output: the weights' elements that are not zero in all phases."""
+        return prod(self.along(self.side + (self.stride - 1) * self.tile))
 
     @property
     def block(self) -> tuple[int, ...]:
@@ -129,7 +150,7 @@ class Geometry:
     @property
     def operations(self) -> int:
         """Multiply-adds of the products of all tiles, counted as two operations; transforms are not counted."""
-        return 2 * self.rows * self.tile_w * self.elements * self.channels * self.outputs
+        return 2 * self.rows * self.tile_w * self.products * self.channels * self.outputs
 
     @property
     def tile_h(self) -> int:
@@ -146,6 +167,10 @@ class Geometry:
         """Tile rows of all images."""
         return self.batch * self.tile_h
 
+    def row_bytes(self, columns: int) -> int:
+        """Return the bytes of a tile row in a slice: its source, and its products of so many outputs."""
+        return self.elements * 4 * (self.padded_channels + columns) * self.tile_w
+
     @property
     def chunk(self) -> int:
         """Channels of a row of the transformed source."""
@@ -153,7 +178,8 @@ class Geometry:
 
     @property
     def padded_channels(self) -> int:
-        return round_up(self.channels, self.chunk)
+        """Channels of all phases of the transformed source."""
+        return self.phases * round_up(self.channels, self.chunk)
 
 
 def tiles_along(size: int, block: int, dilate: int) -> int:
@@ -172,9 +198,10 @@ def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
 def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, int]:
     """Return how many tile rows are transposed at once, and the bytes of their pixels."""
     tile_h, (taps_h, taps_w) = geometry.along(geometry.tile)[0], geometry.kernel
-    columns = round_up(geometry.target_size[1], geometry.block[1]) + (taps_w - 1) * geometry.dilate[1]
+    stride = geometry.stride
+    columns = round_up(geometry.target_size[1], geometry.block[1]) * stride + (taps_w - stride) * geometry.dilate[1]
     for rows in (16 // tile_h, 8 // tile_h, 4 // tile_h, 1):
-        nbytes = ((rows * tile_h + taps_h - 1) * columns + lanes) * lanes * 4
+        nbytes = ((rows * tile_h * stride + taps_h - stride) * columns + lanes) * lanes * 4
         if rows == 1 or nbytes <= min(PIXEL_BYTES, planner.device.local_memory // 2):
             break
     if nbytes > planner.device.local_memory - 4096:
@@ -204,8 +231,12 @@ def expect_served(problem: ConvProblem) -> None:
     """
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if plane_kernel(problem) not in TILES or {*problem.stride, problem.groups} != {1}:
-        raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, stride 1, no groups")
+    if plane_kernel(problem) not in TILES or problem.groups != 1:
+        raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, no groups")
+    if {*problem.stride} != {1} and (problem.kernel, problem.stride, problem.dilate) != STRIDED:
+        raise Declined("serves stride 1, and 3 x 3 kernels with stride 2 that are not dilated")
+    if {*problem.stride} != {1} and problem.direction != "forward":
+        raise Declined("serves stride 2 forward only")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
     if not problem.batch:
@@ -266,17 +297,20 @@ def keeps_products(geometry: Geometry) -> bool:
 def cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core: the products, the transforms of tiles, and what every filter costs.
 
-    The constants are in ``cpu_costs.txt``. A filter's gradients are written, read and transformed; its weights are
+    The constants are in ``cpu_costs.txt``. With a stride weights have so many elements that they pass through memory,
+    unless work-items transform their own. A filter's gradients are written, read and transformed; its weights are
     gathered first, for any tile.
     """
     g = geometry
     tiles = g.rows * g.tile_w
     filters = g.channels * g.outputs
     products = (
-        (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.elements / COSTS["products"]
+        (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.products / COSTS["products"]
     )
-    transforms = tiles * (g.channels + g.outputs) * transform_cost(g)
-    of_filter = COSTS["weights"] * prod(g.kernel) + COSTS["weight_element"] * g.elements
+    transforms = tiles * (g.channels * g.phases + g.outputs) * transform_cost(g)
+    far = g.phases > 1 and g.rows * g.row_bytes(min(g.outputs, CHUNKS[-1])) > OWN_WEIGHTS_BYTES
+    of_element = COSTS["far_weight_element" if far else "weight_element"]
+    of_filter = COSTS["weights"] * prod(g.kernel) + of_element * g.products
     if g.gradient:
         kept = "_kept" if keeps_products(g) else ""
         of_filter = COSTS[("filter_element" if all(g.transformed) else "line_filter") + kept] * g.elements

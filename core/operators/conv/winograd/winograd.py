@@ -1,5 +1,7 @@
 """Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on CPU devices: stride 1, all directions.
 
+3 x 3 kernels with stride 2, forward, are F(2x2, 2x2) and F(4x4, 2x2) of the four phases of pixels.
+
 Kernels of one row or one column of 3, 5 or 7 taps are F(2, taps) and F(4, taps) along that axis. With a dilation every
 phase has tiles of its own.
 
@@ -156,7 +158,7 @@ class _WinogradBuilder:
     def weights(self) -> tuple[Launch, Workspace]:
         """Return the transform of all weights, and where it leaves them."""
         g = self.geometry
-        elements = self.blocks * self.register.columns * g.channels
+        elements = g.phases * self.blocks * self.register.columns * g.channels
         transformed = self.take(elements)
         launch = self.launch(
             "winograd_weights",
@@ -188,7 +190,7 @@ class _WinogradBuilder:
         tiles = self.padded_tiles(split.block_rows)
         slice_size = tiles * (g.padded_channels + columns) + 2 * PAD
         if split.own_weights:
-            slice_size += g.chunk * columns + PAD
+            slice_size += g.phases * g.chunk * columns + PAD
         workers = min(split.items(g, self.blocks), self.planner.device.compute_units)
         slices = self.layout.take(workers * g.elements * slice_size * 4)
         launches.append(
