@@ -189,7 +189,7 @@ GRAPH_PASSES = (
         "separable",
         "gradients",
     ),
-    *("casts", "updates", "totals", "parts", "views", "statistics", "recompute", "order", "prepare"),
+    *("casts", "updates", "totals", "parts", "views", "statistics", "recompute", "order", "prepare", "queues"),
 )
 _SWITCHES = (*GRAPH_PASSES, "all")
 # what `mxnet_ops.engine.repairs` does around MXNet on systems that are younger than it
