@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from clgraft.core.graph.passes.order import OF_WEIGHTS
 from clgraft.core.graph.structure import Node, Structure
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.dense import DenseProblem
-
-OF_WEIGHTS = ("backward_filter", "backward_weight")
 
 
 @dataclass(frozen=True)
