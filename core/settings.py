@@ -190,7 +190,7 @@ GRAPH_PASSES = (
         "separable",
         "gradients",
     ),
-    *("casts", "updates", "totals", "parts", "views", "statistics", "sums", "recompute", "order", "prepare"),
+    *("casts", "updates", "totals", "parts", "views", "statistics", "sums", "recompute", "order", "prepare", "queues"),
 )
 _SWITCHES = (*GRAPH_PASSES, "all")
 # what `mxnet_ops.engine.repairs` does around MXNet on systems that are younger than it

@@ -22,7 +22,9 @@ static void context_free(void *object) {
     if (ours) cl_finish(c->queue);
     clg_memory_free(c);
     if (ours) {
-        if (c->tickets) cl_release_mem(c->tickets);
+        if (c->second) cl_release_queue(c->second);
+        for (int lane = 0; lane < 2; lane++)
+            if (c->tickets[lane]) cl_release_mem(c->tickets[lane]);
         cl_release_queue(c->queue);
         cl_release_context(c->context);
         clg_turns_destroy(&c->turns);
@@ -53,8 +55,10 @@ clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, 
     cl_retain_queue(cl_queue);
     char zeros[TICKETS_BYTES] = {0};
     int32_t code = 0;
-    c->tickets = cl_create_buffer(c->context, CL_MEM_READ_WRITE_ | CL_MEM_COPY_HOST_PTR_, sizeof zeros, zeros, &code);
-    if (!c->tickets) {
+    const uint64_t flags = CL_MEM_READ_WRITE_ | CL_MEM_COPY_HOST_PTR_;
+    for (int lane = 0; lane < 2 && !code; lane++)
+        c->tickets[lane] = cl_create_buffer(c->context, flags, sizeof zeros, zeros, &code);
+    if (code) {
         context_free(c);
         return clg_cl_fail("clCreateBuffer of a counter", code);
     }

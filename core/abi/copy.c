@@ -62,6 +62,10 @@ static void perform(const task *t) {
     __atomic_fetch_sub(t->pending, 1, __ATOMIC_RELEASE);
 }
 
+static task part_of(void *to, const void *from, size_t bytes, size_t at, uint32_t *pending) {
+    return (task){(char *)to + at, (const char *)from + at, bytes - at < PART ? bytes - at : PART, pending};
+}
+
 /* Mutex held; false if there is nothing to do. */
 static bool take(struct clg_copier *c, task *t) {
     if (!c->count) return false;
@@ -127,24 +131,30 @@ void clg_copier_free(struct clg_copier *c) {
     free(c);
 }
 
+/* All parts are queued with the mutex locked once: threads that wait for it would send each other to sleep. */
 void clg_copy_start(struct clg_copier *c, void *to, const void *from, size_t bytes, uint32_t *pending) {
-    for (size_t at = 0; at < bytes; at += PART) {
-        task t = {(char *)to + at, (const char *)from + at, bytes - at < PART ? bytes - at : PART, pending};
-        __atomic_fetch_add(pending, 1, __ATOMIC_RELAXED);
-        bool queued = false;
-        if (c->thread_count) {
-            pthread_mutex_lock(&c->mutex);
-            const uint32_t room = sizeof c->tasks / sizeof *c->tasks;
-            if (c->count < room) {
-                c->tasks[(c->first + c->count++) % room] = t;
-                queued = true;
-                pthread_cond_signal(&c->wake);
-            }
-            pthread_mutex_unlock(&c->mutex);
+    const uint32_t room = sizeof c->tasks / sizeof *c->tasks;
+    size_t at = 0;
+    if (c->thread_count) {
+        pthread_mutex_lock(&c->mutex);
+        for (; at < bytes && c->count < room; at += PART) {
+            __atomic_fetch_add(pending, 1, __ATOMIC_RELAXED);
+            c->tasks[(c->first + c->count++) % room] = part_of(to, from, bytes, at, pending);
         }
-        if (!queued) perform(&t);
+        if (at > PART)
+            pthread_cond_broadcast(&c->wake);
+        else
+            pthread_cond_signal(&c->wake);
+        pthread_mutex_unlock(&c->mutex);
+    }
+    for (; at < bytes; at += PART) {
+        task t = part_of(to, from, bytes, at, pending);
+        __atomic_fetch_add(pending, 1, __ATOMIC_RELAXED);
+        perform(&t);
     }
 }
+
+bool clg_copy_done(const uint32_t *pending) { return !__atomic_load_n(pending, __ATOMIC_ACQUIRE); }
 
 void clg_copy_wait(struct clg_copier *c, uint32_t *pending) {
     while (__atomic_load_n(pending, __ATOMIC_ACQUIRE)) {

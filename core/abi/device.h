@@ -17,13 +17,14 @@ typedef struct clg_pooled {
 
 struct clg_context_s {
     cl_object context, queue;
+    cl_object second; /* a queue for launches next to it, made on first use; nothing runs there between two runs */
     uint32_t host_access;
     unsigned fork_count;
     clg_turns turns;       /* of runs, and of reads and writes of arrays; a turn is begun before the mutex is locked */
     pthread_mutex_t mutex; /* guards everything below, the queue and the kernels of the context's plans */
     void *workspace;       /* host memory with CLG_RAW_POINTER, else a cl_mem */
     uint64_t workspace_bytes;
-    cl_object tickets; /* a cl_mem: the counter of launches whose work-items take numbers */
+    cl_object tickets[2]; /* cl_mems: the counters of launches whose work-items take numbers, one for each queue */
     clg_pooled *pool;
     uint32_t pool_size;
     uint64_t generation;             /* changes when the context frees memory that kernels may be bound to */

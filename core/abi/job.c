@@ -215,6 +215,47 @@ static bool wanted(const struct clg_plan_s *p, const clg_launch *launch, const c
     return false;
 }
 
+/* The queue of a launch; without memory for a second one the first has them all, in an order that serves as well. */
+static cl_object queue_of(struct clg_context_s *c, const clg_launch *launch) {
+    if (launch->lane && !c->second) {
+        cl_object device = NULL;
+        int32_t code = cl_queue_device(c->queue, &device);
+        if (!code) c->second = cl_create_queue(c->context, device, &code);
+    }
+    return launch->lane && c->second ? c->second : c->queue;
+}
+
+/* Queues a launch after an event or NULL, and after what it waits for of the other queue. */
+static int32_t enqueue(struct clg_plan_s *p, uint32_t l, cl_object event) {
+    const clg_launch *launch = &p->launches[l];
+    cl_object queue = queue_of(p->context, launch), list[2];
+    size_t global[3], local[3];
+    uint32_t waits = 0;
+    for (uint32_t d = 0; d < launch->dims; d++) {
+        global[d] = launch->global_size[d];
+        local[d] = launch->local_size[d];
+    }
+    if (event) list[waits++] = event;
+    if (launch->after) list[waits++] = p->events[launch->after - 1];
+    int32_t code = cl_launch(queue, launch->kernel, launch->dims, global, launch->has_local ? local : NULL, waits, list,
+                             p->awaited[l] ? &p->events[l] : NULL);
+    if (!code && p->awaited[l]) cl_flush(queue); /* else the other queue may wait for ever */
+    return code;
+}
+
+/* Lets what is queued from now on wait for the second queue; after an error the caller does. */
+static clg_status join_queues(struct clg_plan_s *p, clg_status status) {
+    struct clg_context_s *c = p->context;
+    int32_t code = 0;
+    if (!status && p->unjoined) code = cl_wait_in_queue(c->queue, &p->events[p->unjoined - 1]);
+    if ((status || code) && c->second) cl_finish(c->second);
+    for (uint32_t l = 0; p->split && l < p->launch_count; l++) {
+        if (p->events[l]) cl_release_event(p->events[l]);
+        p->events[l] = NULL;
+    }
+    return code ? clg_cl_fail("clEnqueueBarrierWithWaitList", code) : status;
+}
+
 static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, const double *scalars) {
     struct clg_context_s *c = p->context;
     /* memory that arguments may be bound to is gone, and others may have its address; or another plan has set them */
@@ -234,13 +275,7 @@ static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, co
         if (status) break;
         int32_t code = bind_launch(p, launch, bound, buffers, scalars);
         if (code) return clg_cl_fail("clSetKernelArg", code);
-        size_t global[3], local[3];
-        for (uint32_t d = 0; d < launch->dims; d++) {
-            global[d] = launch->global_size[d];
-            local[d] = launch->local_size[d];
-        }
-        code = cl_launch(
-            c->queue, launch->kernel, launch->dims, global, launch->has_local ? local : NULL, event ? 1 : 0, &event);
+        code = enqueue(p, l, event);
         if (code) return clg_cl_fail("clEnqueueNDRangeKernel", code);
         c->counters.launches++;
         status = clg_transfers_after(p, l, false);
@@ -271,7 +306,7 @@ static clg_status run_locked(const clg_job *job, bool host, bool waits) {
     for (uint32_t i = 0; i < p->argument_count && !status; i++) status = resolve(job, i);
     const bool staged = host && c->host_access == CLG_STAGED && !status;
     if (staged) status = clg_transfers_begin(p, job->buffers);
-    if (!status) status = launch_all(p, job->buffers, job->scalars);
+    if (!status) status = join_queues(p, launch_all(p, job->buffers, job->scalars));
     if (staged) status = clg_transfers_end(p, status, waits);
     if (!status) status = map_results(p);
     if (waits || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */

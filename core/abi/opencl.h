@@ -59,6 +59,10 @@ typedef int32_t (*cl_wait_fn)(uint32_t, const cl_object *);
 typedef int32_t (*cl_marker_fn)(cl_object, cl_object *);
 #define cl_marker(q, event) CL_CALL(q, 62, cl_marker_fn)(q, event)
 
+/* what is queued from now on begins after an event of another queue */
+typedef int32_t (*cl_wait_in_queue_fn)(cl_object, uint32_t, const cl_object *, cl_object *);
+#define cl_wait_in_queue(q, event) CL_CALL(q, 106, cl_wait_in_queue_fn)(q, 1, event, NULL)
+
 typedef int32_t (*cl_set_arg_fn)(cl_object, uint32_t, size_t, const void *);
 #define cl_set_arg(k, i, bytes, value) CL_CALL(k, 38, cl_set_arg_fn)(k, i, bytes, value)
 
@@ -90,7 +94,7 @@ typedef int32_t (*cl_unmap_fn)(cl_object, cl_object, void *, uint32_t, const voi
 
 typedef int32_t (*cl_launch_fn)(cl_object, cl_object, uint32_t, const size_t *, const size_t *, const size_t *,
                                 uint32_t, const cl_object *, cl_object *);
-#define cl_launch(q, k, dims, global, local, waits, list) \
-    CL_CALL(q, 59, cl_launch_fn)(q, k, dims, NULL, global, local, waits, (waits) ? (list) : NULL, NULL)
+#define cl_launch(q, k, dims, global, local, waits, list, event) \
+    CL_CALL(q, 59, cl_launch_fn)(q, k, dims, NULL, global, local, waits, (waits) ? (list) : NULL, event)
 
 #endif

@@ -41,6 +41,8 @@ static void plan_free(void *object) {
     free(p->bound);
     free(p->pieces);
     free(p->marks);
+    free(p->awaited);
+    free(p->events);
     free(p);
     if (context) clg_handle_drop(context);
 }
@@ -73,7 +75,7 @@ static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) 
                 code = cl_set_arg(launch->kernel, position, binding->bytes, constants + binding->value);
             if (binding->kind == CLG_BIND_LOCAL) code = cl_set_arg(launch->kernel, position, binding->value, NULL);
             if (binding->kind == CLG_BIND_TICKETS)
-                code = cl_set_arg(launch->kernel, position, sizeof p->context->tickets, &p->context->tickets);
+                code = cl_set_arg(launch->kernel, position, sizeof(cl_object), &p->context->tickets[launch->lane]);
             if (code) return clg_cl_fail("clSetKernelArg of a constant", code);
             position += binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_WORKSPACE ? 2 : 1;
         }
@@ -86,8 +88,19 @@ static clg_status check_spec(const clg_plan_spec *spec) {
         if (spec->writes[w] >= spec->argument_count)
             return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got a write to buffer %u, expected below %u", spec->writes[w],
                             spec->argument_count);
+    bool ordered = false; /* the second queue has waited for the first one */
     for (uint32_t l = 0; l < spec->launch_count; l++) {
         const clg_launch *launch = &spec->launches[l];
+        const clg_launch *before = launch->after && launch->after <= l ? &spec->launches[launch->after - 1] : NULL;
+        if (launch->lane > 1 || (launch->after && (!before || before->lane == launch->lane)) ||
+            (launch->lane && !ordered && !before) || (launch->lane && spec->write_count))
+            return clg_fail(
+                CLG_INVALID_ARGUMENT,
+                "[plan] got launch %u on queue %u after launch %u of %u writes, expected it to wait for an earlier one "
+                "of"
+                " the other queue, the first one on queue 1 in any case, and no launch that may be left out",
+                l, launch->lane, launch->after, spec->write_count);
+        ordered |= launch->lane;
         if (!launch->kernel || launch->dims < 1 || launch->dims > 3 ||
             (uint64_t)launch->first_binding + launch->binding_count > spec->binding_count ||
             (uint64_t)launch->first_write + launch->write_count > spec->write_count)
@@ -139,6 +152,19 @@ static void find_uses(struct clg_plan_s *p) {
     }
     sort_by(p->by_first, p->argument_count, p->first_use);
     sort_by(p->by_last, p->argument_count, p->last_use);
+}
+
+static void find_awaited(struct clg_plan_s *p) {
+    uint32_t joined = 0;
+    for (uint32_t l = 0; l < p->launch_count; l++) {
+        const clg_launch *launch = &p->launches[l];
+        if (launch->after) p->awaited[launch->after - 1] = true;
+        if (launch->after > joined && !launch->lane) joined = launch->after;
+        if (launch->lane) p->unjoined = l + 1;
+    }
+    p->split = p->unjoined != 0;
+    if (p->unjoined <= joined) p->unjoined = 0;
+    if (p->unjoined) p->awaited[p->unjoined - 1] = true; /* the end of a run waits for it */
 }
 
 /* Planners give each plan kernels of its own, so the caller's reference is the only one;
@@ -203,9 +229,11 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->bound = calloc(p->bound_count + 1, sizeof *p->bound);
     p->pieces = calloc(2 * count, sizeof *p->pieces);
     p->marks = calloc(count, sizeof *p->marks);
+    p->awaited = calloc((size_t)spec->launch_count + 1, sizeof *p->awaited);
+    p->events = calloc((size_t)spec->launch_count + 1, sizeof *p->events);
     if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
         (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved ||
-        !p->bound || !p->pieces || !p->marks || !name_arguments(p, spec->names)) {
+        !p->bound || !p->pieces || !p->marks || !p->awaited || !p->events || !name_arguments(p, spec->names)) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
@@ -214,6 +242,7 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     bool shared = has_shared_kernels(p);
     for (uint32_t l = 0; l < p->launch_count; l++) cl_retain_kernel(p->launches[l].kernel);
     find_uses(p);
+    find_awaited(p);
     pthread_mutex_lock(&c->mutex);
     c->shared_kernels |= shared;
     status = clg_context_reserve(c, p->workspace_bytes);

@@ -50,7 +50,10 @@ struct clg_plan_s {
     uint8_t *modes; /* bit m: an output may have mode m */
     char **names;   /* in full: an argument's struct may cut its name */
     uint32_t argument_count, launch_count, binding_count, scalar_count;
-    bool apart; /* outputs share no memory with other arguments */
+    bool *awaited;     /* launches that the other queue waits for */
+    bool split;        /* it has launches on the second queue */
+    uint32_t unjoined; /* 1 + the last of them, if no launch of the first queue waits for it; else 0 */
+    bool apart;        /* outputs share no memory with other arguments */
     uint64_t workspace_bytes;
     uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */
     uint32_t *by_first, *by_last;   /* arguments in that order */
@@ -64,6 +67,7 @@ struct clg_plan_s {
     clg_piece *pieces; /* two for each argument: down and up */
     clg_mark *marks;   /* at most one for each argument */
     cl_object blocks[4];
+    cl_object *events; /* of launches that the other queue waits for */
 };
 
 uint32_t clg_dtype_bytes(uint32_t dtype); /* 0: no such type */

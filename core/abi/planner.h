@@ -33,6 +33,8 @@ typedef struct clg_launch {
     uint64_t global_size[3], local_size[3];
     /* Of the plan's writes. A launch is left out if all of its outputs are skipped; one without writes always runs. */
     uint32_t first_write, write_count;
+    uint32_t lane;  /* 1: it runs on the context's second queue */
+    uint32_t after; /* 1 + the number of the launch of the other queue that it waits for, an earlier one; or 0 */
 } clg_launch;
 
 typedef struct clg_plan_spec {

@@ -2,9 +2,9 @@
  * drivers move ordinary memory at a sixth of the bus's speed, and a registration of it goes stale when its pages are
  * replaced. The arrays of a direction form one stream: down in the order in which launches first use them, up in that
  * of their last use; a slot's worth of it is one transfer. Streams of more than a slot have queues of their own, so
- * that they move while kernels run: a launch waits for the slots that hold its inputs, and a slot travels up after the
- * last launch that uses it. A run without results in host memory ends when its inputs are in slots; these, and the
- * device memory that they go to, are free again once the device has passed. */
+ * that they move while kernels run: a slot travels down once threads have filled it, or at the latest when a launch
+ * waits for its inputs, and up after the last launch that uses it. A run without results in host memory ends when its
+ * inputs are in slots; these, and the device memory that they go to, are free again once the device has passed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +40,7 @@ typedef struct stream {
     uint32_t written;          /* slots that launches have completed (up) */
     uint32_t mark, mark_count; /* markers that slots wait for (up) */
     uint32_t sent, got;        /* slots that the driver has; that were emptied (up) */
+    uint32_t awaited;          /* slots that the kernels' queue has waited for (down) */
     cl_object on;              /* the queue of this run's transfers */
 } stream;
 
@@ -51,7 +52,6 @@ typedef struct late {
 struct clg_transfers {
     stream down, up;
     struct clg_copier *copier;
-    cl_object wait; /* what the next launch waits for, or NULL */
     late late[LATE];
     uint32_t late_count; /* oldest first */
 };
@@ -193,7 +193,7 @@ static void add_pieces(struct clg_plan_s *p, const clg_buffer *buffers, bool sma
 static void begin_stream(stream *s, clg_piece *pieces) {
     s->pieces = pieces;
     s->piece_count = s->used = s->copied = s->filled = s->written = s->mark = s->mark_count = s->sent = s->got =
-        s->slot_count = 0;
+        s->awaited = s->slot_count = 0;
     s->bytes = 0;
 }
 
@@ -344,21 +344,38 @@ static clg_status send_down(struct clg_context_s *c, uint32_t count) {
         slot *k = slot_of(s, s->sent);
         clg_copy_wait(t->copier, &k->pending);
         status = send_slot(c, s, s->sent, NULL, false);
-        if (!status && s->on != c->queue) t->wait = k->event;
         s->sent++;
     }
     return status ? status : fill(c, false);
 }
 
+/* Sends the slots whose copies have ended by now, while launches that do not need them are queued. */
+static clg_status send_ready(struct clg_context_s *c) {
+    stream *s = &c->transfers->down;
+    clg_status status = CLG_OK;
+    while (s->on != c->queue && s->sent < s->filled && clg_copy_done(&slot_of(s, s->sent)->pending) && !status)
+        status = send_down(c, s->sent + 1);
+    return status;
+}
+
+/* What the next command of the kernels' queue waits for, which needs the first slots; NULL: for nothing more. */
+static cl_object arrival(struct clg_context_s *c, uint32_t slots) {
+    stream *s = &c->transfers->down;
+    if (s->on == c->queue || slots <= s->awaited) return NULL;
+    s->awaited = slots;
+    /* a slot that was filled once more has been waited for here */
+    return slots + SLOTS <= s->filled ? NULL : slot_of(s, slots - 1)->event;
+}
+
+static uint32_t slots_of(const clg_piece *piece) { return (uint32_t)((piece->position + piece->bytes - 1) / SLOT) + 1; }
+
 /* Copies what has come to other memory to its place, in line with the kernels. */
 static clg_status move_on(struct clg_context_s *c, const clg_piece *piece) {
-    struct clg_transfers *t = c->transfers;
     const clg_resolved *r = piece->resolved;
     if (!r->lands) return CLG_OK;
-    int32_t code = cl_copy_after(c->queue, r->landing, r->mem, r->landed, 0, piece->bytes, t->wait ? 1 : 0, &t->wait);
-    if (code) return clg_cl_fail("clEnqueueCopyBuffer", code);
-    t->wait = NULL;
-    return CLG_OK;
+    cl_object wait = arrival(c, slots_of(piece));
+    int32_t code = cl_copy_after(c->queue, r->landing, r->mem, r->landed, 0, piece->bytes, wait ? 1 : 0, &wait);
+    return code ? clg_cl_fail("clEnqueueCopyBuffer", code) : CLG_OK;
 }
 
 clg_status clg_transfers_before(struct clg_plan_s *p, uint32_t launch, cl_object *wait) {
@@ -367,16 +384,12 @@ clg_status clg_transfers_before(struct clg_plan_s *p, uint32_t launch, cl_object
     *wait = NULL;
     if (!t) return CLG_OK;
     stream *s = &t->down;
-    uint32_t needed = s->sent;
+    uint32_t needed = 0;
     const uint32_t first = s->used;
-    while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) {
-        const clg_piece *piece = &s->pieces[s->used++];
-        needed = (uint32_t)((piece->position + piece->bytes - 1) / SLOT) + 1;
-    }
-    clg_status status = needed > s->sent ? send_down(c, needed) : CLG_OK;
+    while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) needed = slots_of(&s->pieces[s->used++]);
+    clg_status status = needed > s->sent ? send_down(c, needed) : send_ready(c);
     for (uint32_t i = first; i < s->used && !status; i++) status = move_on(c, &s->pieces[i]);
-    *wait = t->wait;
-    t->wait = NULL;
+    if (!status) *wait = arrival(c, needed);
     return status;
 }
 
@@ -450,7 +463,8 @@ clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status, bool waits
     if (!t) return status;
     if (!status) status = send_down(c, t->down.slot_count); /* what no launch uses */
     for (uint32_t i = t->down.used; i < t->down.piece_count && !status; i++) status = move_on(c, &t->down.pieces[i]);
-    if (!status && t->wait) status = wait_for(c, &t->down, t->wait);
+    cl_object rest = status ? NULL : arrival(c, t->down.slot_count);
+    if (rest) status = wait_for(c, &t->down, rest);
     if (!status) status = clg_transfers_after(p, UINT32_MAX, true);
     if (!status) cl_flush(c->queue);
     while (!status && t->up.got < t->up.sent) status = empty_slot(c);
@@ -467,7 +481,6 @@ clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status, bool waits
         cl_finish(c->queue);
         if (t->up.queue) cl_finish(t->up.queue);
     }
-    t->wait = NULL;
     for (uint32_t i = 0; i < SLOTS; i++) {
         clg_copy_wait(t->copier, &t->down.slots[i].pending);
         clg_copy_wait(t->copier, &t->up.slots[i].pending);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from clgraft.core.errors import BuildError, Declined, ProblemError
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.homes import Homes
 from clgraft.core.graph.identity import identity
+from clgraft.core.graph.lanes import Lanes
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.prepared import Kept, Preparation, reads, take_out
 from clgraft.core.graph.structure import SKIPPED, Node
@@ -19,6 +20,7 @@ from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.choose import Chosen
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import (
     Accumulate,
@@ -39,6 +41,9 @@ VIEW = "view"  # the algorithm of a copy that has nothing to do
 
 class Chooser(Protocol):
     """What chooses implementations: a `clgraft.core.session.Context`."""
+
+    @property
+    def device(self) -> DeviceInfo: ...
 
     def choose(self, problem: Problem) -> Chosen:
         """Return the implementation that serves a problem, with its launches."""
@@ -106,6 +111,8 @@ class Assembly:
         Inputs that never change: launches that only prepare them are left to `preparation`.
     passes : collection of str
         With which layers leave the sums that batch norms need: see `norms_of_layers`.
+    queues : bool
+        Whether nodes may run on a second queue.
     """
 
     def __init__(
@@ -116,6 +123,7 @@ class Assembly:
         views: bool = True,
         constants: Collection[str] = (),
         passes: Collection[str] = ("statistics", "sums"),
+        queues: bool = False,
     ) -> None:
         self.graph, self.context, self.constants = graph, context, constants
         self._taken: list[Launch] = []
@@ -130,7 +138,9 @@ class Assembly:
         copied = {name for name in graph.outputs if name in added and graph.readers[name]}
         self.arguments = given | (set(graph.outputs) - copied)
         self.copied = tuple(name for name in graph.outputs if name in copied)
-        self.homes = Homes.of(graph, self.arguments, self.copied, views)
+        lanes = Lanes.of(graph, self.arguments) if queues else None
+        self.lanes = lanes if lanes is not None and any(lanes.second) else None
+        self.homes = Homes.of(graph, self.arguments, self.copied, views, self.lanes)
         self._chosen: dict[Problem, Chosen] = {}
         self._together: dict[tuple[Problem, Problem], tuple[Chosen, Chosen, int] | None] = {}
         self.sums: dict[int, LeftSums] = {}  # by the numbers of both nodes
@@ -196,17 +206,60 @@ class Assembly:
 
     def launches(self) -> tuple[Launches, int]:
         """Return all launches, and the size of the arena in bytes."""
-        offsets, arena = place(self._lives())
+        lives = self._lives()
+        offsets, arena = place([life for life in lives if not self._is_private(life)])
+        private, more = place([life for life in lives if self._is_private(life)])
+        offsets.update((name, arena + offset) for name, offset in private.items())
+        arena += more
         bound: list[Launch] = []
+        ran: list[int] = []  # the node of each launch
         for i, (node, planned) in enumerate(zip(self.graph.nodes, self.planned)):
             for launch in planned.launches:
                 if launch.writes and all(node.named(name) == SKIPPED for name in launch.writes):
                     continue
                 arguments = tuple(self._bind(item, i, node, offsets) for item in launch.arguments)
                 bound.append(replace(launch, arguments=arguments, writes=()))
+                ran.append(i)
+        bound = self._on_lanes(bound, ran)
         for name in self.copied:
             bound += self._copy(name, offsets)
         return Launches(tuple(bound), arena), arena
+
+    def _is_private(self, life: Life) -> bool:
+        """Return whether something is used by one node of the second queue alone, whose order its memory has."""
+        return self.lanes is not None and life.first == life.last and self.lanes.second[life.first]
+
+    def _on_lanes(self, bound: Sequence[Launch], nodes: Sequence[int]) -> list[Launch]:
+        """Return launches with their queues, and with what they wait for of the other one.
+
+        Parameters
+        ----------
+        bound : sequence of Launch
+        nodes : sequence of int
+            The node of each launch.
+        """
+        if self.lanes is None:
+            return list(bound)
+        found: list[Launch] = []
+        needed, seen, count = [-1, -1], 0, 0  # the node that each queue has to wait for next
+        numbers: tuple[list[tuple[int, int]], ...] = ([], [])  # of the launches of each queue: their nodes and numbers
+        for launch, node in zip(bound, nodes):
+            if 0 in launch.global_size:  # it is none of the runtime's
+                found.append(launch)
+                continue
+            for before in range(seen, node + 1):  # views among them wait with the next launch
+                lane = self.lanes.second[before]
+                needed[lane] = max(needed[lane], self.lanes.after[before])
+            seen, lane, after = node + 1, self.lanes.second[node], 0
+            if needed[lane] >= 0:
+                after = max((number + 1 for other, number in numbers[not lane] if other <= needed[lane]), default=0)
+                needed[lane] = -1
+            if lane and not numbers[True] and not after:  # nothing orders it after the run before
+                return list(bound)
+            found.append(replace(launch, lane=int(lane), after=after))
+            numbers[lane].append((node, count))
+            count += 1
+        return found
 
     def _lives(self) -> list[Life]:
         graph, lives = self.graph, self.homes.lives(self.graph)

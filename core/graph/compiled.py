@@ -417,6 +417,7 @@ class CompiledGraph:
             conversions=counts.get("layouts", 0),
             channels_last=counts.get(LAST, 0),
             recomputed=placed.recomputed,
+            second_queue=sum(launch.lane for launch in launches.launches),
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clgraft.core.graph.lanes import Lanes
 from clgraft.core.graph.memory import Life
 from clgraft.core.graph.structure import SKIPPED, Node, Structure
 from clgraft.core.operators.copying import ConcatProblem, SliceProblem, TransposeProblem
@@ -30,18 +31,26 @@ class Homes:
     ----------
     places : mapping of str to Home
         Where each value inside of the graph lies. The value of a home lies in its own memory; it may be an input.
-    ends : mapping of str to int
-        The last node that needs each value inside of the graph.
+    begins, ends : mapping of str to int
+        The first and the last node that need memory for each value inside of the graph.
     views : frozenset of int
         Copies that have nothing to do: their results lie in their inputs, or their inputs in their results.
     """
 
     places: Mapping[str, Home]
+    begins: Mapping[str, int]
     ends: Mapping[str, int]
     views: frozenset[int]
 
     @classmethod
-    def of(cls, graph: Structure, outside: set[str], kept: tuple[str, ...], views: bool = True) -> Homes:
+    def of(
+        cls,
+        graph: Structure,
+        outside: set[str],
+        kept: tuple[str, ...],
+        views: bool = True,
+        lanes: Lanes | None = None,
+    ) -> Homes:
         """Plan the homes of a graph's values.
 
         Parameters
@@ -53,6 +62,8 @@ class Homes:
             Values inside that live until all nodes have run.
         views : bool
             Whether copies may become views.
+        lanes : Lanes, optional
+            Which nodes run on a second queue: what these touch needs its memory for as long as they may run.
         """
         last = len(graph.nodes)
         ends = {
@@ -60,11 +71,16 @@ class Homes:
             for name, writer in graph.writers.items()
             if name not in outside
         }
+        begins = {name: lanes.begins[graph.writers[name]] if lanes else graph.writers[name] for name in ends}
+        for node, second, end in zip(graph.nodes, lanes.second, lanes.ends) if lanes else ():
+            for name in (*node.reads, *node.writes) if second else ():
+                if name in ends:
+                    ends[name] = max(ends[name], end)
         saved, parts = _views(graph, ends, outside) if views else ({}, {})
         places = {name: _resolved(name, parts) for name in ends}
         related = set(parts) | {home.name for home in parts.values()}
         _in_place(graph, ends, places, related)
-        return cls(places, ends, frozenset(saved))
+        return cls(places, begins, ends, frozenset(saved))
 
     def lives(self, graph: Structure) -> list[Life]:
         """Return the values that need memory of their own, and when: as long as any value in it lives."""
@@ -76,7 +92,7 @@ class Homes:
             Life(
                 home,
                 graph.values[home].nbytes,
-                min(graph.writers[name] for name in names),
+                min(self.begins[name] for name in names),
                 max(self.ends[name] for name in names),
             )
             for home, names in guests.items()

@@ -98,7 +98,7 @@ def _written(recipe: Recipe) -> bytes:
     def launch(one: Launch) -> list[Any]:
         local = None if one.local_size is None else [int(size) for size in one.local_size]
         bound = [_item(item) for item in one.arguments]
-        return [number(one.kernel), [int(size) for size in one.global_size], local, bound]
+        return [number(one.kernel), [int(size) for size in one.global_size], local, bound, one.lane, one.after]
 
     def form(one: Recipe) -> dict[str, Any]:
         signature, preparation, planned = one.signature, one.preparation, one.launches
@@ -141,9 +141,12 @@ def _read(context: Any, content: bytes) -> Recipe:
             items[key] = _bound(*words)
         return items[key]
 
-    def launch(number: int, sizes: list[int], local: list[int] | None, bound: list[list[Any]]) -> Launch:
-        kernel = programs[number].again()
-        return Launch(kernel, tuple(sizes), None if local is None else tuple(local), tuple(map(item, bound)))
+    def launch(
+        number: int, sizes: list[int], local: list[int] | None, bound: list[list[Any]], lane: int, after: int
+    ) -> Launch:
+        kernel, arguments = programs[number].again(), tuple(map(item, bound))
+        local_size = None if local is None else tuple(local)
+        return Launch(kernel, tuple(sizes), local_size, arguments, lane=lane, after=after)
 
     def launches(listed: list[Any]) -> tuple[Launch, ...]:
         return tuple(launch(*each) for each in listed)

@@ -13,6 +13,8 @@ from clgraft.core.planning.launches import Launches
 
 # of the memory, that values may take in attempts to compute few of them again: workspaces and gaps need the rest
 RECOMPUTED_SHARES = (0.9, 0.7, 0.5, 0.0)
+# of the memory, that an arena may take where nodes run on a second queue: without one it is smaller
+QUEUES_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Placement:
     constants : frozenset of str
         Inputs that never change.
     passes : collection of str
-        Those that are switched on; of these, `order`, `views`, `statistics`, `sums`, `prepare` and `recompute` matter.
+        Those that are switched on; of these, `order`, `views`, `statistics`, `sums`, `prepare`, `recompute` and
+        `queues` matter.
     """
 
     graph: Graph
@@ -72,6 +75,11 @@ class Placement:
             If the arena is larger than a strict limit even with values computed again.
         """
         first = self._within(limit)
+        if first.assembly.lanes is not None:
+            if first.arena <= QUEUES_SHARE * limit:
+                yield first
+            yield from replace(self, passes=frozenset(self.passes) - {"queues"}).attempts(limit, strict)
+            return
         if strict and first.arena > limit:
             raise ProblemError(f"[graph] got memory for {limit} bytes, expected at least {first.arena}")
         smallest = first
@@ -114,6 +122,7 @@ class Placement:
     def _placed(self, graph: Graph) -> Placed:
         constants = self.constants if "prepare" in self.passes else frozenset()
         graph = order_gradients(graph) if "order" in self.passes else graph
-        assembly = Assembly(graph, self.context, self.added, "views" in self.passes, constants, self.passes)
+        queues = "queues" in self.passes and self.context.device.overlaps_queues
+        assembly = Assembly(graph, self.context, self.added, "views" in self.passes, constants, self.passes, queues)
         launches, arena = assembly.launches()
         return Placed(graph, assembly, launches, arena, len(graph.nodes) - len(self.graph.nodes))

@@ -39,6 +39,8 @@ class Report:
         Problems that run in parts of the batch, each part counted.
     bytes_to_device, bytes_to_host : int
         What a run with host arrays moves over the bus; 0 on devices that use host memory in place.
+    second_queue : int
+        Launches on a second queue of the device.
     conversions : int
         Values that change between channels first and channels last, without weights.
     channels_last : int
@@ -59,6 +61,7 @@ class Report:
     in_parts: int = 0
     bytes_to_device: int = 0
     bytes_to_host: int = 0
+    second_queue: int = 0
     conversions: int = 0
     channels_last: int = 0
 
@@ -74,11 +77,12 @@ class Report:
 
     def __str__(self) -> str:
         last = f" around {self.channels_last} in channels last" if self.channels_last else ""
+        queue = f", {self.second_queue} on a second queue" if self.second_queue else ""
         share = self.arena_bytes / self.value_bytes if self.value_bytes else 0.0
         return (
             f"{self.nodes} problems (before the passes: {self.nodes_before}; {self.fused} fused, {self.views} views,"
             f" {self.recomputed} recomputed, {self.in_parts} in parts, {self.conversions} conversions{last}),"
-            f" {self.launches} launches;"
+            f" {self.launches} launches{queue};"
             f" arena {_mebibytes(self.arena_bytes)}, {share:.2f} of all values ({_mebibytes(self.value_bytes)});"
             f" arguments {_mebibytes(self.argument_bytes)}, constants {_mebibytes(self.constant_bytes)};"
             f" a run moves {_mebibytes(self.bytes_to_device)} to the device and {_mebibytes(self.bytes_to_host)} back"

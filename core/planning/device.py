@@ -47,6 +47,8 @@ class DeviceInfo:
         Whether the work-items of a warp exchange values by instructions.
     runs_groups_at_once : bool
         Whether work-groups of a launch that fit the compute units together run at once, so that they may meet.
+    overlaps_queues : bool
+        Whether launches of two queues run at the same time and events between them cost no more than a launch.
     registers : int
         Of a compute unit, of 32 bits; 0 if it is not known.
     largest_local_memory : int
@@ -87,6 +89,7 @@ class DeviceInfo:
     splits_float32: bool = False
     has_shuffles: bool = False
     runs_groups_at_once: bool = False
+    overlaps_queues: bool = False
     registers: int = 0
     largest_local_memory: int = 0
     has_wgmma: bool = False

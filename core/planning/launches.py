@@ -93,6 +93,10 @@ class Launch:
         Of products, if it is less than the dtype's: ``tf32``.
     saved : int
         Operations of the direct method that it makes unnecessary (see `Launches.saving`).
+    lane : int
+        1: it runs on the second queue.
+    after : int
+        1 + the number of the launch of the other queue that it waits for, or 0.
     """
 
     kernel: Any
@@ -103,6 +107,8 @@ class Launch:
     prepares: tuple[int, ...] = ()
     precision: str = ""
     saved: int = 0
+    lane: int = 0
+    after: int = 0
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,8 @@ def _launch(ffi: Any, launch: Launch, first_binding: int, first_write: int) -> d
         "local_size": [int(v) for v in launch.local_size or ()],
         "first_write": first_write,
         "write_count": len(launch.writes),
+        "lane": launch.lane,
+        "after": launch.after,
     }
 
 

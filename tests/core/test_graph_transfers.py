@@ -51,6 +51,27 @@ def test_streams_longer_than_all_pinned_memory(staged, rng):
     assert after["bytes_to_host"] - before["bytes_to_host"] == total
 
 
+def test_inputs_that_travel_while_launches_need_none_of_them(staged, rng):
+    """Slots that are sent early are awaited by the launches that read them; there are more than pinned memory has."""
+    few, sizes = 4096, [1_300_003, SLOT // 4, 9_000_000, 700_001, 9_000_001]
+    on = GraphBuilder()
+    state = on.input("first", (few,))
+    names = [on.input(f"x{i}", (size,)) for i, size in enumerate(sizes)]
+    for _ in range(40):
+        (state,) = on.add(f"pointwise x0[{few}] : y0 = x0 + 1;", state)
+    outputs = [state]
+    for name, size in [*zip(names, sizes)][::-1]:
+        outputs += on.add(f"pointwise x0[{size}] : y0 = 2 * x0;", name)
+    arrays = {"first": whole(rng, few), **{name: whole(rng, size) for name, size in zip(names, sizes)}}
+    compiled = staged.compile(on.graph(*outputs), "-all")
+    for _ in range(3):
+        found = compiled.run(arrays)
+        assert np.array_equal(found[state], arrays["first"] + 40)
+        for name, output in zip(names[::-1], outputs[1:]):
+            assert np.array_equal(found[output], 2 * arrays[name]), name
+            arrays[name] += 1
+
+
 def test_an_output_may_lie_on_an_input(staged, rng):
     """Whatever the order of launches, no array is written before all have been read."""
     sizes = (400_000, 1_200_000, 600_000, 3_000_000)

@@ -57,8 +57,20 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
 }
 # the memory plan asks for these: conversions, updates and sums of several arrays at once, segments in parts of the
 # batch, copies as views, norms that take sums of the layers before them, values that are computed again where memory is
-# short, another order, and launches that run once to prepare constants
-PLANNED = ("casts", "updates", "totals", "parts", "views", "statistics", "sums", "recompute", "order", "prepare")
+# short, another order, launches that run once to prepare constants, and a second queue
+PLANNED = (
+    "casts",
+    "updates",
+    "totals",
+    "parts",
+    "views",
+    "statistics",
+    "sums",
+    "recompute",
+    "order",
+    "prepare",
+    "queues",
+)
 BEFORE_GRADIENTS = ("scales",)  # `core.nn.Build` runs it before gradients are derived
 NAMES = (*BEFORE_GRADIENTS, *PASSES, *FITTING, *PLANNED)
 # these run before the types are mixed, so that weights are folded in float32; that is no pass which can be switched off

@@ -58,6 +58,7 @@ def units_of(capability: int) -> dict[str, Any]:
         "splits_float32": capability in MMA_FLOAT32,
         "has_shuffles": capability >= SHUFFLES,
         "runs_groups_at_once": capability > 0,
+        "overlaps_queues": capability > 0,
         "registers": REGISTERS,
         "largest_local_memory": HOPPER_LOCAL_MEMORY if capability == HOPPER else 0,
     }

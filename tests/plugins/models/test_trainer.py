@@ -207,6 +207,25 @@ def test_a_device_with_memory_of_its_own(group):
     assert far.parameters["two_bias"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["mxnet", "caffe"])
+def test_gradients_of_weights_on_a_second_queue(kind, precision):
+    """The same bits as on one queue, of steps that change what the next one reads."""
+    make, batch, more = both_kinds()[kind]
+    found, launches = [], []
+    for passes in (None, "-queues"):
+        context, net = staged(), make()
+        context.device = dataclasses.replace(context.device, overlaps_queues=True)
+        training, store = net._net.for_training(), Store(net._net, context)
+        trainer = Trainer(training, context, store, "sgd", lr=0.02, passes=passes, precision=precision, **more)
+        found.append(([trainer.step(batch) for _ in range(5)], trainer.parameters))
+        launches.append(trainer.report({name: array.shape for name, array in batch.items()}).second_queue)
+    (losses, parameters), (expected, others) = found
+    assert launches[0] > launches[1] == 0
+    assert losses == expected
+    assert all(np.array_equal(parameters[name], array) for name, array in others.items())
+
+
 @pytest.mark.parametrize("where", ["near", "far"])
 def test_batches_that_are_sent_ahead(where):
     """The same bits as of steps that send their batch themselves, and no bytes of images in a step."""
