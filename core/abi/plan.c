@@ -96,9 +96,8 @@ static clg_status check_spec(const clg_plan_spec *spec) {
             (launch->lane && !ordered && !before) || (launch->lane && spec->write_count))
             return clg_fail(
                 CLG_INVALID_ARGUMENT,
-                "[plan] got launch %u on queue %u after launch %u of %u writes, expected it to wait for an earlier one "
-                "of"
-                " the other queue, the first one on queue 1 in any case, and no launch that may be left out",
+                "[plan] got launch %u on queue %u after launch %u of %u writes, expected it to wait for an earlier "
+                "one of the other queue, the first one on queue 1 in any case, and no launch that may be left out",
                 l, launch->lane, launch->after, spec->write_count);
         ordered |= launch->lane;
         if (!launch->kernel || launch->dims < 1 || launch->dims > 3 ||

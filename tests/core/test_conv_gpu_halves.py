@@ -170,8 +170,13 @@ def test_boxes_at_every_address(offset: int, boxed: list) -> None:
 def test_boxes_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     context = core.context()
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
-    probe = bulk_probe(context.device, BOXED.as_numbers())
-    wrong = replace(probe, constants=(replace(BOXED, rows=BOXED.rows - 1).as_numbers(),))
+    native = "wgmma" in context.device.matrix_units
+    of_all, of_fewer = (
+        context.planner.tensor_map(matrix) if native else matrix.as_numbers()
+        for matrix in (BOXED, replace(BOXED, rows=BOXED.rows - 1))
+    )
+    probe = bulk_probe(context.device, of_all)
+    wrong = replace(probe, constants=(of_fewer,))
     for tried, expected in ((probe, True), (wrong, False)):
         named = replace(tried, defines={**tried.defines, "TRY": int(expected)})
         assert probes.works(context, named) == expected
