@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from clgraft import core
+from clgraft.core.graph import Graph
 from clgraft.core.operators.conv.gemm_gpu import builder, halves
 from clgraft.core.operators.conv.gemm_gpu.gemm import PORTABLE as GPU_GEMM
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
@@ -68,6 +69,19 @@ def on_units(units: str) -> Context:
     changes = {"is_cpu": False, "is_gpu": True, "compute_units": 4, "max_work_group_size": 1024}
     context.device = replace(context.device, **changes, halves=names)
     return context
+
+
+def run_after_sums(context: Context, graph: Graph, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a layer and a norm that takes the layer's sums twice into NaN; return the results, the same both times."""
+    compiled = context.compile(graph)
+    results = []
+    for _ in range(2):
+        given = {name: np.full(graph.values[name].shape, np.nan, graph.values[name].dtype) for name in graph.outputs}
+        compiled.run({**arrays, **given})
+        results.append(given)
+    assert "rows_gpu after sums" in dict(compiled.report().algorithms)[str(graph.nodes[1].problem)]
+    assert all(results[0][name].tobytes() == results[1][name].tobytes() for name in graph.outputs)
+    return results[0]
 
 
 def forced_choice(product: ProductShape, tile: Tile, parts: int) -> TileChoice:

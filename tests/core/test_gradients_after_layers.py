@@ -16,10 +16,9 @@ from clgraft.core.graph.structure import Node
 from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves_costs import PhaseChoice
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import SMALLEST, an_h200, on_units
+from tests.core.conv_checks import ROUNDING, SMALLEST, an_h200, on_units, run_after_sums
 from tests.core.graphs import sample
 
-UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 SLOPE = 0.25
 SUM_AND_MASK = "with whole whole : y0 = x2 > 0 ? x0 + x1 : 0"
 # data gradients whose rows and columns end in the middle of tiles, of one and several tiles, of groups (merged ones,
@@ -76,27 +75,20 @@ def run_and_check(context: Context, graph: Graph, mean: float = 0.0) -> dict[str
     """Run twice into NaN, compare with the norm's gradient from the stored dy in float64; return the results."""
     layer, norm = (node.problem for node in graph.nodes)
     arrays = arrays_of(graph, mean)
-    compiled = context.compile(graph)
-    results = []
-    for _ in range(2):
-        given = {name: np.full(graph.values[name].shape, np.nan, graph.values[name].dtype) for name in graph.outputs}
-        compiled.run({**arrays, **given})
-        results.append(given)
-    assert "rows_gpu after sums" in dict(compiled.report().algorithms)[str(norm)]
-    assert all(results[0][name].tobytes() == results[1][name].tobytes() for name in graph.outputs)
-    dy = results[0][graph.nodes[0].writes[0]]
+    results = run_after_sums(context, graph, arrays)
+    dy = results[graph.nodes[0].writes[0]]
     given = {a.name: arrays[f"layer.{a.name}"] for a in layer.arguments()[:-1]}
     (exact,) = layer.reference(given, dict.fromkeys(layer.scalars(), SLOPE)).values()
-    unit = UNIT[norm.dtype]
+    unit = ROUNDING[norm.dtype]
     assert np.abs(dy - exact).max() <= 2 * unit * np.abs(exact).max()
     scalars = dict(zip(norm.scalars(), (norm.usual_scalars[name] for name in norm.scalars())))
     stored = {**{a.name: arrays.get(a.name) for a in norm.arguments() if a.role == "in"}, "dy": dy.reshape(norm.shape)}
     expected = norm.reference(stored, scalars)
     for argument, name in zip((a for a in norm.arguments() if a.role == "out"), graph.nodes[1].writes):
-        value, wanted = results[0][name].astype(np.float64), expected[argument.name]
+        value, wanted = results[name].astype(np.float64), expected[argument.name]
         kind = unit if argument.dtype == norm.dtype else 4e-6 * (1 + abs(mean) / 8)
         assert np.abs(value - wanted).max() <= 2 * kind * max(1, np.abs(wanted).max()), name
-    return results[0]
+    return results
 
 
 @pytest.mark.parametrize("units", SMALLEST)

@@ -15,7 +15,7 @@ from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import SMALLEST, an_h200, on_units
+from tests.core.conv_checks import ROUNDING, SMALLEST, an_h200, on_units, run_after_sums
 from tests.core.graphs import sample
 
 EPS = 1e-3
@@ -65,18 +65,11 @@ def run_and_check(context: Context, graph: Graph, mean: float = 3.0) -> dict[str
     """Run twice into NaN, compare with the norm of the stored result in float64; return the results."""
     conv, norm = (node.problem for node in graph.nodes)
     arrays = arrays_of(graph, mean)
-    compiled = context.compile(graph)
-    results = []
-    for _ in range(2):
-        given = {name: np.full(graph.values[name].shape, np.nan, graph.values[name].dtype) for name in graph.outputs}
-        compiled.run({**arrays, **given})
-        results.append(given)
-    assert "rows_gpu after sums" in dict(compiled.report().algorithms)[str(norm)]
-    assert all(results[0][name].tobytes() == results[1][name].tobytes() for name in graph.outputs)
-    found = {a.name: results[0][name] for a, name in zip(norm.arguments()[3:], graph.nodes[1].writes)}
-    y = results[0][graph.nodes[0].writes[0]]
+    results = run_after_sums(context, graph, arrays)
+    found = {a.name: results[name] for a, name in zip(norm.arguments()[3:], graph.nodes[1].writes)}
+    y = results[graph.nodes[0].writes[0]]
     exact = conv.reference({name: arrays[name] for name in ("x", "w", "b") if name in arrays})["y"]
-    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[conv.dtype]
+    unit = ROUNDING[conv.dtype]
     assert np.abs(y - exact).max() <= 2 * unit * np.abs(exact).max()
     wide = y.reshape(-1, norm.channels).astype(np.float64)
     stored = {"x": wide[:, :, None], "gamma": arrays["gamma"], "beta": arrays["beta"]}
@@ -89,7 +82,7 @@ def run_and_check(context: Context, graph: Graph, mean: float = 3.0) -> dict[str
     for name in found:
         kind = 2 * unit if found[name].dtype == conv.dtype or name == "offset" else 1e-5
         assert np.abs(found[name] - expected[name]).max() <= kind * max(1, np.abs(expected[name]).max()), name
-    return results[0]
+    return results
 
 
 @pytest.mark.parametrize("units", SMALLEST)

@@ -101,6 +101,11 @@ def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
     return tile.n % 64 == 0 or problem.direction == "forward"
 
 
+def brings_boxes(problem: ConvProblem, planner: Planner) -> bool:
+    """Return whether a device copies boxes of matrices, and not for backward filter, which is no faster so."""
+    return planner.device.has_bulk_copies and problem.direction != "backward_filter"
+
+
 class Halves:
     """Convolutions in channels last by one kind of matrix units: ``wgmma``, ``mma`` and others."""
 
@@ -122,7 +127,7 @@ class Halves:
             for parts in PARTS:
                 if tile.slower:
                     yield {"tile": tile.name, "parts": parts}
-                if tile.slower_bulk and planner.device.has_bulk_copies and problem.direction != "backward_filter":
+                if tile.slower_bulk and brings_boxes(problem, planner):
                     yield {"tile": f"{BULK}{tile.name}", "parts": parts}
 
     def fuses(self, problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -357,7 +362,7 @@ class _HalvesBuilder:
         name, parts = str(self.settings["tile"]), int(self.settings["parts"])
         bulk = bulk and name.startswith(BULK)
         name = name[len(BULK) :] if bulk else name
-        fit = (tile for tile in self.tiles if tile.name == name and (tile.slower_bulk if bulk else tile.slower))
+        fit = (tile for tile in self.tiles if tile.name == name and tile.factor(bulk))
         tile = next(fit, None)
         if tile is None or parts < 1:
             raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {self.planner.device.name}")
@@ -368,9 +373,9 @@ class _HalvesBuilder:
         return Choice(tile, parts, steps, joined=parts > 1 and adding(product, tile, parts)[1], bulk=bulk)
 
     def copies_boxes(self, product: Product, grid: Grid) -> bool:
-        """Return whether boxes of both operands, matrices in place, can be copied. Backward filter is no faster so."""
+        """Return whether boxes of both operands, matrices in place, can be copied."""
         plain = grid.plain and product.groups == 1 and product.depth > 0
-        return self.planner.device.has_bulk_copies and plain and self.problem.direction != "backward_filter"
+        return plain and brings_boxes(self.problem, self.planner)
 
     def boxes(self, operation: str, product: Product, tile: HalvesTile) -> tuple[Any, ...]:
         """Return the maps of both operands (``kernels/conv/gemm_gpu/micro/bulk.cl``)."""

@@ -55,7 +55,7 @@ def cycles(
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = (tile.slower_bulk if bulk else tile.slower) * _cycles(
+    time = tile.factor(bulk) * _cycles(
         tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait
     )
     return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
@@ -172,8 +172,8 @@ def choose(
             too_many = parts * product.rows * product.columns * product.groups * 4 > SPLIT_BYTES
             if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
-            for boxes in (False, True):
-                if not (bulk and tile.slower_bulk if boxes else tile.slower):
+            for boxes in (False, True) if bulk else (False,):
+                if not tile.factor(boxes):
                     continue
                 time = cycles(product, tile, parts, units, walks, boxes)
                 if best is None or time < best[0]:

@@ -71,6 +71,10 @@ class HalvesTile:
     slower_stream: float = 0.0
     slower_bulk: float = 0.0
 
+    def factor(self, bulk: bool) -> float:
+        """Return the factor of estimated times, with operands as boxes or not; 0: the tile is not for these."""
+        return self.slower_bulk if bulk else self.slower
+
     @property
     def name(self) -> str:
         """The tile as a setting."""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
-from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry, transform_cost
 from clgraft.core.planning.tickets import turns
 from clgraft.core.problem import ceil_div
@@ -50,7 +49,8 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
     nbytes = geometry.row_bytes(tile.columns)
     splits = []
     square = all(geometry.transformed)
-    if blocks >= cores and geometry.rows * nbytes <= (winograd_tiles.OWN_WEIGHTS_BYTES if square else SLICE_BYTES):
+    fits = geometry.keeps_weights(tile.columns) if square else geometry.rows * nbytes <= SLICE_BYTES
+    if blocks >= cores and fits:
         splits.append(TileSplit(geometry.rows, geometry.rows, ceil_div(blocks, cores), True))
         if square:
             return splits[0]

@@ -171,6 +171,10 @@ class Geometry:
         """Return the bytes of a tile row in a slice: its source, and its products of so many outputs."""
         return self.elements * 4 * (self.padded_channels + columns) * self.tile_w
 
+    def keeps_weights(self, columns: int) -> bool:
+        """Return whether all tile rows may be a slice whose work-items have weights of their own."""
+        return self.rows * self.row_bytes(columns) <= OWN_WEIGHTS_BYTES
+
     @property
     def chunk(self) -> int:
         """Channels of a row of the transformed source."""
@@ -308,7 +312,7 @@ def cost(geometry: Geometry) -> float:
         (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.products / COSTS["products"]
     )
     transforms = tiles * (g.channels * g.phases + g.outputs) * transform_cost(g)
-    far = g.phases > 1 and g.rows * g.row_bytes(min(g.outputs, CHUNKS[-1])) > OWN_WEIGHTS_BYTES
+    far = g.phases > 1 and not g.keeps_weights(min(g.outputs, CHUNKS[-1]))
     of_element = COSTS["far_weight_element" if far else "weight_element"]
     of_filter = COSTS["weights"] * prod(g.kernel) + of_element * g.products
     if g.gradient:
