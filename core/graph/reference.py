@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from clgraft.core.graph.structure import Structure
+from clgraft.core.problem import in_float64
 
 
 def evaluate(
@@ -28,7 +29,7 @@ def evaluate(
         All values by name; states as the last node left them.
     """
     numbers = dict(scalars or {})
-    values = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+    values = in_float64(arrays)
     for node in graph.nodes:
         arguments = node.problem.arguments()
         given = {

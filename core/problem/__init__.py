@@ -11,7 +11,7 @@ from clgraft.core.problem.base import (
     sample_argument,
     shortened,
 )
-from clgraft.core.problem.dtypes import DTYPE_WORDS, DTYPES, ROUNDING, SMALL, expect_in_numpy, in_numpy
+from clgraft.core.problem.dtypes import DTYPE_WORDS, DTYPES, ROUNDING, SMALL, expect_in_numpy, in_float64, in_numpy
 from clgraft.core.problem.numbers import ceil_div, reads_as_number, round_up
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "expect",
     "expect_in_numpy",
     "in_3d",
+    "in_float64",
     "in_numpy",
     "kinds",
     "parse",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from clgraft.core.errors import ProblemError
 
 DTYPE_WORDS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
@@ -13,6 +17,11 @@ ROUNDING = {
     "bfloat16": 2.0**-8,
     "float64": 2.0**-53,
 }  # largest relative error
+
+
+def in_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays in the type that references compute in; those that have it already are not copied."""
+    return {name: np.asarray(array, np.float64) for name, array in arrays.items()}
 
 
 def in_numpy(dtype: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.reference import normalize
-from clgraft.core.problem import SMALL, Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem import SMALL, Argument, Gradient, Problem, in_float64, sample_argument
 from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number, direction_word
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
@@ -197,7 +197,7 @@ class BatchNormProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         return normalize(self, wide, scalars or self.trial_scalars())
 
     @property

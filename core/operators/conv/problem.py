@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.conv.reference import convolve
+from clgraft.core.problem import in_float64
 from clgraft.core.problem.layout import laid_out, with_channels_first
 from clgraft.core.problem.spatial import DIRECTIONS, LARGEST, Field, SpatialProblem
 
@@ -129,5 +130,5 @@ class ConvProblem(SpatialProblem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         return {self.arguments()[-1].name: with_channels_first(self, wide, convolve)}

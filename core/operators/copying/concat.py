@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, steps
 from clgraft.core.operators.copying.reference import concatenate
-from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem, in_float64
 from clgraft.core.problem.text import DTYPE, Entry, Numbers, direction_word
 
 DIRECTIONS = ("forward", "backward")
@@ -96,7 +96,7 @@ class ConcatProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        return concatenate(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
+        return concatenate(self, in_float64(arrays))
 
     def boxes(self) -> list[Box]:
         """Return what is copied, one box per part."""

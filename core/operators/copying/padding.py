@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, offset, steps
 from clgraft.core.operators.copying.reference import pad
-from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem, in_float64
 from clgraft.core.problem.text import DTYPE, Choice, Entry, Numbers, direction_word
 
 DIRECTIONS = ("forward", "backward")
@@ -132,7 +132,7 @@ class PadProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        return pad(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
+        return pad(self, in_float64(arrays))
 
     def boxes(self) -> list[Box]:
         """Return what is copied, the inside first; backward, the other boxes are added to it."""

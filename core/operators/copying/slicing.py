@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, offset, steps
 from clgraft.core.operators.copying.reference import slice_box
-from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem, in_float64
 from clgraft.core.problem.text import DTYPE, Entry, Numbers, direction_word
 
 DIRECTIONS = ("forward", "backward")
@@ -104,7 +104,7 @@ class SliceProblem(Problem):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         value = (scalars or self.trial_scalars()).get("value", 0.0)
-        return slice_box(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()}, value)
+        return slice_box(self, in_float64(arrays), value)
 
     def boxes(self) -> list[Box]:
         """Return what is copied: the box and, backward, what lies before and after it along each axis."""

@@ -11,7 +11,7 @@ import numpy as np
 from clgraft.core.operators.copying.boxes import Box, steps
 from clgraft.core.operators.copying.reference import repeat, transpose
 from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction
-from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem, in_float64
 from clgraft.core.problem.text import DTYPE, Entry, Flag, Numbers
 
 
@@ -74,7 +74,7 @@ class TransposeProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        return transpose(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
+        return transpose(self, in_float64(arrays))
 
     def boxes(self) -> list[Box]:
         """Return what is copied, in the order of y."""
@@ -154,7 +154,7 @@ class RepeatProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        return repeat(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
+        return repeat(self, in_float64(arrays))
 
     def boxes(self) -> list[Box]:
         """Return what is copied: x with steps of 0 along the repetitions."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.deconvolution.reference import deconvolve
+from clgraft.core.problem import in_float64
 from clgraft.core.problem.layout import laid_out, with_channels_first
 from clgraft.core.problem.spatial import LARGEST, Field, SpatialProblem
 
@@ -151,5 +152,5 @@ class DeconvProblem(SpatialProblem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         return {self.arguments()[-1].name: with_channels_first(self, wide, deconvolve)}

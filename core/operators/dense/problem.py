@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.dense.reference import multiply
-from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem import Argument, Gradient, Problem, in_float64
 from clgraft.core.problem.text import DTYPE, Entry, Number, direction_word
 
 DIRECTIONS = ("forward", "backward_data", "backward_weight", "backward_bias")
@@ -99,7 +99,7 @@ class DenseProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         return {self.arguments()[-1].name: multiply(self, wide)}
 
     def arguments(self) -> tuple[Argument, ...]:

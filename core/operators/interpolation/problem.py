@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.interpolation.reference import interpolate
-from clgraft.core.problem import Argument, Gradient, Problem, ceil_div
+from clgraft.core.problem import Argument, Gradient, Problem, ceil_div, in_float64
 from clgraft.core.problem.text import DTYPE, Choice, Entry, Number, PerAxis, direction_word
 
 DIRECTIONS = ("forward", "backward")
@@ -128,5 +128,5 @@ class InterpolationProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         return {self.arguments()[-1].name: interpolate(self, wide)}

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.lrn.reference import normalize
-from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem import Argument, Gradient, Problem, in_float64
 from clgraft.core.problem.text import DTYPE, Entry, Number, direction_word
 
 DIRECTIONS = ("forward", "backward")
@@ -95,7 +95,7 @@ class LRNProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         given = scalars or self.trial_scalars()
         return {self.arguments()[-1].name: normalize(self, wide, given["alpha"], given["k"])}
 

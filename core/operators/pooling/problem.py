@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.pooling.reference import pool
-from clgraft.core.problem import Argument, Gradient, Problem, ceil_div
+from clgraft.core.problem import Argument, Gradient, Problem, ceil_div, in_float64
 from clgraft.core.problem.layout import (
     FIRST,
     LAYOUT,
@@ -256,7 +256,7 @@ class PoolProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         if self.direction == "forward_argmax":
             first = self.layout == FIRST
             given = wide if first else {name: channels_first(array) for name, array in wide.items()}

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.softmax.reference import softmax
-from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem import Argument, Gradient, Problem, in_float64, sample_argument
 from clgraft.core.problem.text import DTYPE, Entry, Flag, Number, direction_word
 
 DIRECTIONS = ("forward", "backward")
@@ -97,7 +97,7 @@ class SoftmaxProblem(Problem):
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
-        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        wide = in_float64(arrays)
         scale = (scalars or self.trial_scalars())["scale"]
         return {self.arguments()[-1].name: softmax(self, wide, scale)}
 
