@@ -20,6 +20,8 @@
 #else
 #define VALUES CONST_TENSOR(x), CONST_TENSOR(y)
 #define RESULTS TENSOR(y), const int accumulate
+#define PUT_RESULTS(number, value, place) \
+    STORE(OPEN(y), number, accumulate ? (value) + LOAD(OPEN(y), number) : (value));
 #endif
 
 #ifdef VL
@@ -42,47 +44,25 @@
 #define JOIN_LANES sum_of_lanes
 #endif
 
-#if !BACKWARD && defined(ARGMAX)
-// A lane keeps the first pixel of those that are its largest number. Vectors beyond the last one are the last one.
-#define MEET(largest, taken, from)                                   \
-    {                                                                \
-        const long at = min((long)(from), pixels - VL);              \
-        const realv value = VLOAD(plane, at);                        \
-        taken = value > largest ? (realv)((real)at) + lanes : taken; \
-        largest = JOIN(largest, value);                              \
+#if !BACKWARD
+#ifdef ARGMAX
+// The place of a plane's first element that equals `result`. Vectors are met from the last one on, so that each lane
+// keeps the first of its own. Places are counted in reals: compilers may call a function to convert long.
+real first_place(global const stored *plane, const long pixels, const real result, const realv lanes) {
+    if (pixels < VL) return LOAD(plane, 0) == result ? 0 : NOWHERE;  // a plane of one pixel
+    const int count = (int)pixels, whole = count / VL * VL;
+    realv places = lanes + (real)(count - VL);
+    realv taken = VLOAD(plane, count - VL) == (realv)(result) ? places : (realv)(NOWHERE);
+    places = lanes + (real)(whole - VL);
+    for (int at = whole - VL; at >= 0; at -= VL) {
+        taken = VLOAD(plane, at) == (realv)(result) ? places : taken;
+        places -= VL;
     }
-#define PLACES(largest, taken) (largest == (realv)(result) ? taken : (realv)(NOWHERE))
-
-kernel void pool_whole_forward_argmax(CONST_TENSOR(x), RESULTS, WHOLE_SHAPE) {
-    real numbers[VL];
-    for (int i = 0; i < VL; i++) numbers[i] = i;
-    const realv lanes = GET(numbers, 0);
-    for (long number = FIRST; number < min((long)FIRST + item_planes, planes); number++) {
-        global const stored *plane = OPEN(x) + number * pixels;
-        real result = START, place = NOWHERE;
-        if (pixels < VL) {  // a plane of one pixel
-            const real value = LOAD(plane, 0);
-            result = JOIN(result, value);
-            if (value == result) place = 0;
-        } else {
-            // from less than the lowest number on, so that this one has a place, too
-            realv some = -INFINITY, others = -INFINITY, taken = NOWHERE, next_taken = NOWHERE;
-            for (long i = 0; i < pixels; i += 2 * VL) {
-                MEET(some, taken, i)
-                MEET(others, next_taken, i + VL)
-            }
-            const realv both = JOIN(some, others);
-            const real largest = JOIN_LANES(both);
-            result = JOIN(result, largest);
-            const realv first = PLACES(some, taken), second = PLACES(others, next_taken);
-            place = -largest_lane(-(second < first ? second : first));
-        }
-        PUT_RESULTS(number, result, place)
-    }
+    return -largest_lane(-taken);
 }
-#elif !BACKWARD
-kernel void pool_whole_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, WHOLE_SHAPE) {
-    global stored *ys = OPEN(y);
+#endif
+
+kernel void pool_whole_forward(CONST_TENSOR(x), RESULTS, WHOLE_SHAPE) {
     real numbers[VL];
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const realv again = (realv)(VL - (real)(pixels % VL)), lanes = GET(numbers, 0);
@@ -116,7 +96,7 @@ kernel void pool_whole_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate,
         result /= (real)divisor;
 #endif
         result = ROOT(result);
-        STORE(ys, number, accumulate ? result + LOAD(ys, number) : result);
+        PUT_RESULTS(number, result, first_place(plane, pixels, result, lanes))
     }
 }
 #else

@@ -72,8 +72,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     widest = planner.device.vector_width // (2 if problem.dtype == "float64" else 1)
     lanes = max(2, min(widest, 1 << (pixels.bit_length() - 1)))
     macros.update(VL=lanes, BACKWARD=int(direction == "backward"))
-    name = "pool_whole_forward_argmax" if argmax and direction == "forward" else f"pool_whole_{direction}"
-    kernel = planner.kernel("pooling/whole.cl", name, macros, problem.dtype)
+    kernel = planner.kernel("pooling/whole.cl", f"pool_whole_{direction}", macros, problem.dtype)
     share = planes // (planner.device.compute_units * ITEMS_PER_UNIT)
     item_planes = max(1, share, min(planes, ITEM_ELEMENTS // pixels))
     arguments += [Constant(np.int64(v)) for v in (planes, item_planes, pixels, divisor)]

@@ -18,7 +18,7 @@ from clgraft.core import settings
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import child
-from clgraft.plugins.command_line.bench import operators, peaks, peer_threads, peers
+from clgraft.plugins.command_line.bench import allocation, operators, peaks, peer_threads, peers
 from clgraft.plugins.command_line.bench.cases import Case, case
 from clgraft.plugins.command_line.bench.named import OWN, LoneCase
 from clgraft.plugins.command_line.bench.peer_threads import Choice, Threads, Trial
@@ -121,6 +121,8 @@ def work(
     elif peer:
         mode = peers.mode(peer, bool(cases), bool(nets))
         yield {"peer": {"threads": _read_back(peer), "version": peers.describe(peer), "mode": mode}}
+    if peer and cases:
+        allocation.keep_freed_memory()
     for index, (set_name, name, text, lone) in enumerate(cases):
         one = LoneCase(OWN, name, text, case("", name, text).work) if lone else case(set_name, name, text)
         yield {"doing": f"{name} against {peer}" if peer else name}
