@@ -31,6 +31,11 @@
 #define STRIDE_PHASES (STRIDE * STRIDE)
 #define IS_ZERO(phase, i, j) \
     (STRIDE > 1 && (((phase) / STRIDE > 0 && (i) == SIDE_H - 1) || ((phase) % STRIDE > 0 && (j) == SIDE_W - 1)))
+// which of the kernel's taps tap (i, j) of a phase is, if the phase has it
+#define ROW_OF_TAP(phase, i) ((i) * STRIDE + (phase) / STRIDE)
+#define COLUMN_OF_TAP(phase, j) ((j) * STRIDE + (phase) % STRIDE)
+#define HAS_TAP(phase, i, j) (ROW_OF_TAP(phase, i) < KERNEL_H && COLUMN_OF_TAP(phase, j) < KERNEL_W)
+#define TAP_OF_KERNEL(phase, i, j) (ROW_OF_TAP(phase, i) * KERNEL_W + COLUMN_OF_TAP(phase, j))
 // where element i of a tile of a phase is in a tile's pixels; what one tap does not meet is any pixel
 #define ROW_OF_PHASE(phase, i) ((i) * STRIDE + ((i) < OUTPUTS_H ? (phase) / STRIDE : 0))
 #define COLUMN_OF_PHASE(phase, j) ((j) * STRIDE + ((j) < OUTPUTS_W ? (phase) % STRIDE : 0))

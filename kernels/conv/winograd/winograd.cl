@@ -141,15 +141,11 @@ void transform_weights(global real *U, const long e_size, global const stored *w
         global real *to = U + (long)(channel - first) * COLS + m % COLS;
 #pragma unroll
         for (int phase = 0; phase < STRIDE_PHASES; phase++) {
-#define ROW(i) ((i) * STRIDE + phase / STRIDE)
-#define COLUMN(j) ((j) * STRIDE + phase % STRIDE)
 #define TAP_AT(at) (flip ? taps[FILTER_TAPS - 1 - (at)] : taps[at])
-#define TAP(i, j) (ROW(i) < KERNEL_H && COLUMN(j) < KERNEL_W ? TAP_AT(ROW(i) * KERNEL_W + COLUMN(j)) : 0)
+#define TAP(i, j) (HAS_TAP(phase, i, j) ? TAP_AT(TAP_OF_KERNEL(phase, i, j)) : 0)
 #define PUT(i, j, value) \
     if (!IS_ZERO(phase, i, j)) STORE_REALS(to + phase * phase_size + ((i) * SIDE_W + (j)) * e_size, value);
             TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
-#undef ROW
-#undef COLUMN
 #undef TAP_AT
 #undef TAP
 #undef PUT

@@ -20,7 +20,7 @@ PART_BYTES = 2 * 2**20  # part of a core's caches that transformed tiles may fil
 MOST_PARTS = 64
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # parts that a search tries
 RESULT_CHANNELS = 16  # channels of a work-item of filter_result, the kernels' CHANNELS
-WHOLE_CHANNELS = 32  # of products that stay in a core's cache; they divide the chunks of Geometry
+WHOLE_CHANNELS = 32  # of all phases, of products that stay in a core's cache; they divide the chunks of Geometry
 BUSY = 0.75  # share of the cores' time that such products must fill
 
 
@@ -59,7 +59,7 @@ def plan_filter(
         **TILE_ROWS.defines(),
     }
     blocks, chunks = ceil_div(g.outputs, tile.columns), g.padded_channels // g.chunk
-    channels_at_once, units = min(WHOLE_CHANNELS, g.chunk), planner.device.compute_units
+    channels_at_once, units = min(WHOLE_CHANNELS // g.phases, g.chunk), planner.device.compute_units
     items = blocks * ceil_div(g.channels, channels_at_once)
     if whole is None:
         whole = parts is None and keeps_products(g) and items >= BUSY * turns(items, units) * units
@@ -69,7 +69,7 @@ def plan_filter(
     if parts is None:
         parts = min(ceil_div(g.rows * row_bytes, PART_BYTES * units), MOST_PARTS, g.rows)
         # every part reads and writes all products
-        parts = min(parts, max(1, 2 * g.rows * row_bytes // (g.elements * blocks * g.channels * tile.columns * 4)))
+        parts = min(parts, max(1, 2 * g.rows * row_bytes // (g.products * blocks * g.channels * tile.columns * 4)))
     if not 1 <= parts <= g.rows:
         raise Declined(f"got parts {parts}, expected 1 to {g.rows}")
     part_rows = ceil_div(g.rows, parts)
@@ -79,7 +79,7 @@ def plan_filter(
     gradient = layout.take(g.elements * (blocks * tiles * tile.columns + PAD) * 4)
     workers = min(units, items) if whole else 1
     kept = channels_at_once if whole else blocks * g.channels
-    product = layout.take(workers * g.elements * (kept * tile.columns + PAD) * 4)
+    product = layout.take(workers * g.elements * (g.phases * kept * tile.columns + PAD) * 4)
 
     def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
         file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/backward_filter.cl"

@@ -239,8 +239,8 @@ def expect_served(problem: ConvProblem) -> None:
         raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, no groups")
     if {*problem.stride} != {1} and (problem.kernel, problem.stride, problem.dilate) != STRIDED:
         raise Declined("serves stride 1, and 3 x 3 kernels with stride 2 that are not dilated")
-    if {*problem.stride} != {1} and problem.direction != "forward":
-        raise Declined("serves stride 2 forward only")
+    if {*problem.stride} != {1} and problem.direction == "backward_data":
+        raise Declined("serves stride 2 forward and for filters only")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
     if not problem.batch:
@@ -295,7 +295,8 @@ def keeps_products(geometry: Geometry) -> bool:
     times. Otherwise products are written, and read once more.
     """
     g = geometry
-    return g.channels * g.outputs >= g.rows * g.tile_w * (g.channels + g.outputs)
+    numbers = g.rows * g.tile_w * g.elements * (g.channels * g.phases + g.outputs)
+    return g.channels * g.outputs * g.products >= numbers
 
 
 def cost(geometry: Geometry) -> float:
@@ -317,7 +318,7 @@ def cost(geometry: Geometry) -> float:
     of_filter = COSTS["weights"] * prod(g.kernel) + of_element * g.products
     if g.gradient:
         kept = "_kept" if keeps_products(g) else ""
-        of_filter = COSTS[("filter_element" if all(g.transformed) else "line_filter") + kept] * g.elements
+        of_filter = COSTS[("filter_element" if all(g.transformed) else "line_filter") + kept] * g.products
     return products + transforms + filters * of_filter
 
 
