@@ -172,6 +172,18 @@ FAULTS = {
         "if (TAP_OF_KERNEL(phase, i, j) < FILTER_TAPS) a[TAP_OF_KERNEL",
         "core/test_conv_winograd.py::test_strided_match_float64[4-odd-bias-backward_filter]",
     ),
+    "pixels of a stride's phases one for another": (
+        "conv/winograd/transforms.cl",
+        "#define COLUMN_OF_TARGET(phase, j) ((j) * TARGET_STRIDE + TARGET_STRIDE - 1 - (phase) % STRIDE)",
+        "#define COLUMN_OF_TARGET(phase, j) ((j) * TARGET_STRIDE + (phase) % STRIDE)",
+        "core/test_conv_winograd.py::test_strided_match_float64[4-odd-bias-backward_data]",
+    ),
+    "a row in front of a strided gradient stored": (
+        "conv/winograd/winograd.cl",
+        "pixels + (done + h - top) * ow * VL",
+        "pixels + done * ow * VL",
+        "core/test_conv_winograd.py::test_strided_match_float64[2-pad-2-backward_data]",
+    ),
     "phases of a stride's filters one for another": (
         "conv/winograd/backward_filter.cl",
         "e * (STRIDE_PHASES * m_phase + PAD) + phase * m_phase",

@@ -451,10 +451,7 @@ STRIDED = {
 }
 
 
-STRIDED_DIRECTIONS = ("forward", "backward_filter")
-
-
-@pytest.mark.parametrize("direction", STRIDED_DIRECTIONS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", STRIDED)
 def test_strided_match_float64(context: Context, tile: int, name: str, direction: str) -> None:
     problem = core.parse(STRIDED[name]).with_direction(direction)
@@ -463,31 +460,50 @@ def test_strided_match_float64(context: Context, tile: int, name: str, direction
     check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
 
 
-@pytest.mark.parametrize("direction", STRIDED_DIRECTIONS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", ["odd-bias", "even-many-channels"])
 def test_strided_on_other_machines(other_machine: Context, tile: int, name: str, direction: str) -> None:
     check(other_machine, core.parse(STRIDED[name]).with_direction(direction), "winograd", spread=SPREAD)
 
 
 @pytest.mark.parametrize("settings", ["spread", "own_weights"])
-@pytest.mark.parametrize("name", ["odd-bias", "even-many-channels"])
-def test_stages_of_strided_tiles(context: Context, tile: int, name: str, settings: str) -> None:
-    problem = core.parse(STRIDED[name]).with_direction("forward")
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+@pytest.mark.parametrize("name", ["odd-bias", "even-many-channels", "pad-2"])
+def test_stages_of_strided_tiles(context: Context, tile: int, name: str, direction: str, settings: str) -> None:
+    problem = core.parse(STRIDED[name]).with_direction(direction)
     chosen = next(s for s in winograd.candidates(problem, context.planner) if s.get(settings))
     expect_near(context, problem, winograd.plan(problem, context.planner, chosen), "winograd", 1e-5)
 
 
 @pytest.mark.parametrize("mean", [0, 100])
-@pytest.mark.parametrize("direction", STRIDED_DIRECTIONS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("channels", [3, 128, 512])
 def test_strided_err_at_most_ten_times_as_much(context: Context, channels: int, direction: str, mean: float) -> None:
-    problem = core.parse(f"conv {direction} n2 ic{channels} ih28 iw28 oc64 kh3 kw3 sh2 sw2 ph1 pw1")
+    outputs = 64
+    if direction == "backward_data":
+        channels, outputs = outputs, channels  # those that are summed
+    problem = core.parse(f"conv {direction} n2 ic{channels} ih28 iw28 oc{outputs} kh3 kw3 sh2 sw2 ph1 pw1")
     expect_little_more_error(context, problem, "winograd", "cpu_gemm", mean)
+
+
+@pytest.mark.parametrize("pad", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("size", [3, 4, 5, 8, 9])
+def test_strided_tiles_cover_the_gradient_of_the_source(size: int, pad: int) -> None:
+    problem = core.parse(f"conv backward_data n1 ic3 ih{size} iw7 oc5 kh3 kw3 sh2 sw2 ph{pad} pw1")
+    geometry = winograd_tiles.Geometry.of(problem, 2)
+    met = set()
+    for output in range(geometry.size[0]):
+        for place, taps in ((0, (1,)), (1, (2, 0))):  # a pixel of one tap, and one of two
+            pixel = 2 * output + place + geometry.target_begin[0]
+            met.add(pixel)
+            for position, tap in enumerate(taps):
+                assert pixel == 2 * (output + geometry.begin[0] + position) + tap - pad
+    assert set(range(size)) <= met <= set(range(-1, size + 1))
 
 
 @pytest.mark.parametrize(("tile", "products"), [(2, 25), (4, 81)])
 def test_strided_products_leave_zeros_out(tile: int, products: int) -> None:
-    for direction in STRIDED_DIRECTIONS:
+    for direction in DIRECTIONS:
         problem = core.parse(f"conv {direction} n1 ic3 ih16 iw16 oc5 kh3 kw3 sh2 sw2 ph1 pw1")
         geometry = winograd_tiles.Geometry.of(problem, tile)
         assert geometry.products == products
@@ -515,7 +531,7 @@ def test_strided_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "backward_data n2 ic8 ih9 iw10 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+        "backward_data n2 ic8 ih9 iw10 oc6 kh3 kw3 sw2 ph1 pw1",
         "backward_filter n2 ic8 ih9 iw10 oc6 kh5 kw5 sh2 sw2 ph2 pw2",
         "forward n2 ic8 ih9 iw10 oc6 kh5 kw5 sh2 sw2 ph2 pw2",
         "forward n2 ic8 ih9 iw10 oc6 kh3 kw3 sw2 ph1 pw1",
