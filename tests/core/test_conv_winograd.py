@@ -510,22 +510,26 @@ def test_strided_products_leave_zeros_out(tile: int, products: int) -> None:
         assert geometry.operations == 2 * products * (8 // tile) ** 2 * 3 * 5
 
 
-def test_strided_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+STRIDED_GAINS = {  # outputs of a tile along an axis forward, for data and for filters, or 0
+    "n8 ic64 ih56 iw56 oc128 kh3 kw3 sh2 sw2 ph1 pw1": (4, 4, 4),
+    "n8 ic256 ih28 iw28 oc256 kh3 kw3 sh2 sw2 ph1 pw1": (2, 2, 2),
+    "n8 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": (0, 4, 4),  # forward, too many weights for the caches
+    "n1 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": (2, 2, 2),
+    "n8 ic3 ih32 iw32 oc16 kh3 kw3 sh2 sw2 ph1 pw1": (0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("text", STRIDED_GAINS)
+def test_strided_where_they_pay(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
     monkeypatch.setattr(winograd_tiles, "worthwhile", WORTHWHILE)
-    gains = {
-        "n8 ic64 ih56 iw56 oc128 kh3 kw3 sh2 sw2 ph1 pw1": 4,
-        "n8 ic256 ih28 iw28 oc256 kh3 kw3 sh2 sw2 ph1 pw1": 2,
-        "n1 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": 2,
-    }
-    for text, tile in gains.items():
-        assert winograd_tiles.choose(core.parse(f"conv forward {text}")).tile == tile
-    for text in (
-        "n8 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1",  # too many weights for the caches
-        "n8 ic3 ih32 iw32 oc16 kh3 kw3 sh2 sw2 ph1 pw1",
-    ):
-        with pytest.raises(Declined, match="transforms would cost more"):
-            winograd_tiles.choose(core.parse(f"conv forward {text}"))
+    for direction, tile in zip(DIRECTIONS, STRIDED_GAINS[text]):
+        problem = core.parse(f"conv {direction} {text}")
+        if tile:
+            assert winograd_tiles.choose(problem).tile == tile
+        else:
+            with pytest.raises(Declined, match="transforms would cost more"):
+                winograd_tiles.choose(problem)
 
 
 @pytest.mark.parametrize(

@@ -314,10 +314,10 @@ constant real POINT_NORMS[PAIRS] = {
         out[3] = Q_NORM * (w)[0] - Q_NORM * Q * (w)[1]; \
         out[4] = (w)[1];                                \
     }
-#define TRANSFORM_FILTER(m, out)                                                              \
-    {                                                                                         \
-        out[0] = P_NORM * ((m)[0] + (m)[1]) + Q_NORM * ((m)[2] + (m)[3]);                     \
-        out[1] = P_NORM * P * ((m)[0] - (m)[1]) + Q_NORM * Q * ((m)[2] - (m)[3]) + (m)[4];    \
+#define TRANSFORM_FILTER(m, out)                                                           \
+    {                                                                                      \
+        out[0] = P_NORM * ((m)[0] + (m)[1]) + Q_NORM * ((m)[2] + (m)[3]);                  \
+        out[1] = P_NORM * P * ((m)[0] - (m)[1]) + Q_NORM * Q * ((m)[2] - (m)[3]) + (m)[4]; \
     }
 
 #elif SIDE == 3

@@ -200,9 +200,9 @@ void multiply(global real *M, const long m_size, global const real *V, const lon
     for (; e < last_e; e++) {
         for (int phase = 0; phase < STRIDE_PHASES; phase++) {
             if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) continue;
-            multiply_channels(M + e * m_size + phase * m_phase, V + e * v_size + phase * v_phase,
-                              weights + e * u_size + phase * u_phase, tiles, tile_count, first, last,
-                              SOURCE_PHASES > 1 && phase > 0);
+            multiply_channels(
+                M + e * m_size + phase * m_phase, V + e * v_size + phase * v_phase,
+                weights + e * u_size + phase * u_phase, tiles, tile_count, first, last, SOURCE_PHASES > 1 && phase > 0);
         }
     }
 }

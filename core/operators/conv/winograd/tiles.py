@@ -333,7 +333,9 @@ def tiles_of(problem: ConvProblem) -> tuple[int, ...]:
 
 
 def transform_cost(geometry: Geometry) -> float:
-    """Estimate the cycles to transform a tile of one channel: those of a line are loads and stores in the main."""
+    """Estimate the cycles to transform a tile of one channel: of lines, and with a stride, loads and stores most."""
+    if geometry.stride > 1:
+        return geometry.elements / COSTS["strided_elements"]
     if all(geometry.transformed):
         return geometry.elements**2 / COSTS["transforms"]
     return geometry.elements / COSTS["line_gradients" if geometry.gradient else "line_elements"]
