@@ -20,7 +20,7 @@ PART_BYTES = 2 * 2**20  # part of a core's caches that transformed tiles may fil
 MOST_PARTS = 64
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # parts that a search tries
 RESULT_CHANNELS = 16  # channels of a work-item of filter_result, the kernels' CHANNELS
-WHOLE_CHANNELS = 32  # of all phases, of products that stay in a core's cache; they divide the chunks of Geometry
+WHOLE_CHANNELS = 32  # of products that stay in a core's cache; they divide the chunks of Geometry
 BUSY = 0.75  # share of the cores' time that such products must fill
 
 
@@ -59,7 +59,7 @@ def plan_filter(
         **TILE_ROWS.defines(),
     }
     blocks, chunks = ceil_div(g.outputs, tile.columns), g.padded_channels // g.chunk
-    channels_at_once, units = min(WHOLE_CHANNELS // g.phases, g.chunk), planner.device.compute_units
+    channels_at_once, units = min(WHOLE_CHANNELS, g.chunk), planner.device.compute_units
     items = blocks * ceil_div(g.channels, channels_at_once)
     if whole is None:
         whole = parts is None and keeps_products(g) and items >= BUSY * turns(items, units) * units
