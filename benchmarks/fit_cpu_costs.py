@@ -1,23 +1,25 @@
 """Fit the cost constants of the planners for CPU devices: `python benchmarks/fit_cpu_costs.py [product filter ...]`.
 
-Convolutions of a problem set run with the settings that a search would try. The constants are those with which the
-planners' estimates follow the measured times best: the least squares of the logarithms, up to one common factor for a
-planner, since only ratios of estimates count. The rows that are printed belong into core/operators/conv/cpu_costs.txt.
-Run it where nothing else runs.
+Convolutions of problem sets, or of files such as benchmarks/strided.txt, run with settings that a search would try. The
+constants are those with which the planners' estimates follow the measured times best: the least squares of the
+logarithms, up to one common factor for a planner, since only ratios of estimates count. The rows that are printed
+belong into core/operators/conv/cpu_costs.txt. Run it where nothing else runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from progress import announced
 
 from clgraft import core
+from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, blocking, gemm
 from clgraft.core.operators.conv.grid import forward_grid
@@ -92,12 +94,20 @@ def filter_samples(context: Any, problem: ConvProblem, count: int, rounds: int) 
 
 
 def winograd_samples(context: Any, problem: ConvProblem, count: int, rounds: int) -> Iterator[Sample]:
-    """Measure Winograd's method with each of its tiles, and the direct method, forward and for the weights."""
-    for direction in ("forward", "backward_filter"):
+    """Measure Winograd's method with each of its tiles, and the direct method, in the directions that cost differently.
+
+    Backward data is the forward convolution of other channels where there is no stride.
+    """
+    for direction in ("forward", "backward_data", "backward_filter"):
         one = replace(problem, direction=direction, bias=False)
-        if tiles.plane_kernel(one) not in tiles.TILES or {*one.stride, *one.dilate, one.groups} != {1}:
+        if {*one.dilate} != {1} or (direction == "backward_data" and {*one.stride} == {1}):
             continue
-        for tile in tiles.TILES[tiles.plane_kernel(one)]:
+        try:
+            tiles.expect_served(one)
+            sizes = tiles.tiles_of(one)
+        except Declined:
+            continue
+        for tile in sizes:
             geometry = tiles.Geometry.of(one, tile)
             listed = [s for s in winograd.candidates(one, context.planner) if s.get("tile") == tile][:count]
             times = [measure(context, one, winograd.NAME, settings, rounds) for settings in listed]
@@ -122,8 +132,10 @@ PLANNERS: dict[str, tuple[Callable[..., Iterator[Sample]], dict[str, tuple[Any, 
 }
 
 
-def fit(samples: list[Sample], places: Mapping[str, tuple[Any, str]], passes: int) -> dict[str, dict[str, float]]:
-    """Improve one constant after the other, as long as that makes the estimates better."""
+def fit(
+    samples: list[Sample], places: Mapping[str, tuple[Any, str]], passes: int, names: Collection[str] = ()
+) -> dict[str, dict[str, float]]:
+    """Improve one constant after the other, of those with `names` if there are any, as long as estimates get better."""
     constants = {name: dict(costs(name)) for name in places}
     for name, (module, variable) in places.items():
         setattr(module, variable, constants[name])  # the estimates read these from now on
@@ -132,7 +144,7 @@ def fit(samples: list[Sample], places: Mapping[str, tuple[Any, str]], passes: in
         before = least
         for values in constants.values():
             for key in values:
-                if key in FIXED:
+                if key in FIXED or (names and key not in names):
                     continue
                 best = values[key]
                 for value in [best * multiplier for multiplier in MULTIPLIERS]:
@@ -146,12 +158,18 @@ def fit(samples: list[Sample], places: Mapping[str, tuple[Any, str]], passes: in
     return constants
 
 
+def lines(name: str) -> dict[str, str]:
+    """Return the problems of a set or of a file by name."""
+    return problem_sets.read(Path(name)) if Path(name).is_file() else problem_sets.lines(name)
+
+
 def main() -> None:
     """Measure, fit, and print rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("planners", nargs="*", choices=[*PLANNERS, []], help="which planners (default: all)")
-    parser.add_argument("--set", default="classic", help="problem set (default: classic)")
-    parser.add_argument("--problems", type=int, default=100, help="most problems of the set")
+    parser.add_argument("--set", default=["classic"], nargs="+", help="problem sets, or files (default: classic)")
+    parser.add_argument("--constants", default=[], nargs="+", help="which constants are fitted (default: all)")
+    parser.add_argument("--problems", type=int, default=100, help="most problems of the sets")
     parser.add_argument("--samples", type=int, default=6, help="settings of a problem")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of a setting, of which the least counts")
     parser.add_argument("--passes", type=int, default=20, help="most passes over all constants")
@@ -159,7 +177,7 @@ def main() -> None:
     context = core.context()
     if not context.device.is_cpu:
         parser.error(f"got {context.device}, expected a CPU device: see CLGRAFT_DEVICE")
-    listed = [core.parse(text) for text in problem_sets.lines(arguments.set).values()]
+    listed = [core.parse(text) for name in arguments.set for text in lines(name).values()]
     problems = [p for p in listed if isinstance(p, ConvProblem) and not p.depthwise][: arguments.problems]
     for name in arguments.planners or PLANNERS:
         samples_of, places = PLANNERS[name]
@@ -167,7 +185,7 @@ def main() -> None:
         if not samples:
             continue
         before = error(samples)
-        constants = fit(samples, places, arguments.passes)
+        constants = fit(samples, places, arguments.passes, arguments.constants)
         print(f"# {context.device}: {len(samples)} times, deviation {before:.3f} before, {error(samples):.3f} after")
         for planner, values in constants.items():
             for key, value in values.items():

@@ -41,6 +41,7 @@ OTHERS = {
     "one-column-f16": "conv f16 n2 ic35 ih13 iw6 oc30 kh3 kw1 ph1",
     "dilated": "conv n2 ic17 ih19 iw23 oc33 kh3 kw3 ph2 pw2 dh2 dw2",
     "five": "conv n2 ic33 ih9 iw11 oc18 kh5 kw5 ph2 pw2",
+    "strided": "conv n2 ic37 ih19 iw22 oc33 kh3 kw3 sh2 sw2 ph1 pw1",
 }
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
@@ -141,11 +142,11 @@ def kernels(problem: core.ConvProblem, context: Context) -> list[str]:
     return [launch.kernel.function_name for launch in winograd.plan(problem, context.planner).launches]
 
 
-@pytest.mark.parametrize("name", ["3x3-many-channels", "batch-prime", "small-planes", "wide-row"])
+@pytest.mark.parametrize("name", ["3x3-many-channels", "batch-prime", "small-planes", "wide-row", "strided"])
 def test_filter_in_parts(tile: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_filter, "PART_BYTES", 2**17)
     monkeypatch.setattr(winograd_filter, "keeps_products", lambda geometry: False)
-    problem = core.parse(LINES[name]).with_direction("backward_filter")
+    problem = core.parse({**LINES, **OTHERS}[name]).with_direction("backward_filter")
     check(Context.on(None), problem, "winograd", spread=SPREAD)
     check(Context.on(None), problem, "winograd", spread=SPREAD, accumulate=True)
 
@@ -442,6 +443,7 @@ STRIDED = {
     "even-many-channels": "conv n1 ic130 ih14 iw16 oc70 kh3 kw3 sh2 sw2 ph1 pw1",
     "no-pad": "conv n3 ic66 ih8 iw9 oc8 kh3 kw3 sh2 sw2",
     "one-pixel": "conv n40 ic7 ih1 iw1 oc19 kh3 kw3 sh2 sw2 ph1 pw1",
+    "pad-2": "conv n2 ic35 ih11 iw8 oc20 kh3 kw3 sh2 sw2 ph2 pw2",
     "pad-above-kernel": "conv n1 ic2 ih4 iw5 oc3 kh3 kw3 sh2 sw2 ph5 pw6",
     "wide-row": "conv n1 ic2 ih4 iw331 oc3 kh3 kw3 sh2 sw2 ph3 pw4 qh2 qw7",
     "f16": "conv f16 n2 ic35 ih12 iw13 oc30 kh3 kw3 sh2 sw2 ph1 b1",
@@ -449,65 +451,92 @@ STRIDED = {
 }
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", STRIDED)
-def test_strided_match_float64(context: Context, tile: int, name: str) -> None:
-    problem = core.parse(STRIDED[name])
+def test_strided_match_float64(context: Context, tile: int, name: str, direction: str) -> None:
+    problem = core.parse(STRIDED[name]).with_direction(direction)
     first = check(context, problem, "winograd", spread=SPREAD)
     assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
     check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", ["odd-bias", "even-many-channels"])
-def test_strided_on_other_machines(other_machine: Context, tile: int, name: str) -> None:
-    check(other_machine, core.parse(STRIDED[name]), "winograd", spread=SPREAD)
+def test_strided_on_other_machines(other_machine: Context, tile: int, name: str, direction: str) -> None:
+    check(other_machine, core.parse(STRIDED[name]).with_direction(direction), "winograd", spread=SPREAD)
 
 
 @pytest.mark.parametrize("settings", ["spread", "own_weights"])
-@pytest.mark.parametrize("name", ["odd-bias", "even-many-channels"])
-def test_stages_of_strided_tiles(context: Context, tile: int, name: str, settings: str) -> None:
-    problem = core.parse(STRIDED[name]).with_direction("forward")
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+@pytest.mark.parametrize("name", ["odd-bias", "even-many-channels", "pad-2"])
+def test_stages_of_strided_tiles(context: Context, tile: int, name: str, direction: str, settings: str) -> None:
+    problem = core.parse(STRIDED[name]).with_direction(direction)
     chosen = next(s for s in winograd.candidates(problem, context.planner) if s.get(settings))
     expect_near(context, problem, winograd.plan(problem, context.planner, chosen), "winograd", 1e-5)
 
 
 @pytest.mark.parametrize("mean", [0, 100])
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("channels", [3, 128, 512])
-def test_strided_err_at_most_ten_times_as_much(context: Context, channels: int, mean: float) -> None:
-    problem = core.parse(f"conv forward n2 ic{channels} ih28 iw28 oc64 kh3 kw3 sh2 sw2 ph1 pw1")
+def test_strided_err_at_most_ten_times_as_much(context: Context, channels: int, direction: str, mean: float) -> None:
+    outputs = 64
+    if direction == "backward_data":
+        channels, outputs = outputs, channels  # those that are summed
+    problem = core.parse(f"conv {direction} n2 ic{channels} ih28 iw28 oc{outputs} kh3 kw3 sh2 sw2 ph1 pw1")
     expect_little_more_error(context, problem, "winograd", "cpu_gemm", mean)
+
+
+@pytest.mark.parametrize("pad", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("size", [3, 4, 5, 8, 9])
+def test_strided_tiles_cover_the_gradient_of_the_source(size: int, pad: int) -> None:
+    problem = core.parse(f"conv backward_data n1 ic3 ih{size} iw7 oc5 kh3 kw3 sh2 sw2 ph{pad} pw1")
+    geometry = winograd_tiles.Geometry.of(problem, 2)
+    met = set()
+    for output in range(geometry.size[0]):
+        for place, taps in ((0, (1,)), (1, (2, 0))):  # a pixel of one tap, and one of two
+            pixel = 2 * output + place + geometry.target_begin[0]
+            met.add(pixel)
+            for position, tap in enumerate(taps):
+                assert pixel == 2 * (output + geometry.begin[0] + position) + tap - pad
+    assert set(range(size)) <= met <= set(range(-1, size + 1))
 
 
 @pytest.mark.parametrize(("tile", "products"), [(2, 25), (4, 81)])
 def test_strided_products_leave_zeros_out(tile: int, products: int) -> None:
-    problem = core.parse("conv forward n1 ic3 ih16 iw16 oc5 kh3 kw3 sh2 sw2 ph1 pw1")
-    geometry = winograd_tiles.Geometry.of(problem, tile)
-    assert geometry.products == products
-    assert geometry.operations == 2 * products * (8 // tile) ** 2 * 3 * 5
+    for direction in DIRECTIONS:
+        problem = core.parse(f"conv {direction} n1 ic3 ih16 iw16 oc5 kh3 kw3 sh2 sw2 ph1 pw1")
+        geometry = winograd_tiles.Geometry.of(problem, tile)
+        assert geometry.products == products
+        assert geometry.operations == 2 * products * (8 // tile) ** 2 * 3 * 5
 
 
-def test_strided_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+STRIDED_GAINS = {  # outputs of a tile along an axis forward, for data and for filters, or 0
+    "n8 ic64 ih56 iw56 oc128 kh3 kw3 sh2 sw2 ph1 pw1": (4, 4, 4),
+    "n8 ic256 ih28 iw28 oc256 kh3 kw3 sh2 sw2 ph1 pw1": (2, 2, 2),
+    "n8 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": (0, 4, 4),  # forward, too many weights for the caches
+    "n1 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": (2, 2, 2),
+    "n8 ic3 ih32 iw32 oc16 kh3 kw3 sh2 sw2 ph1 pw1": (0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("text", STRIDED_GAINS)
+def test_strided_where_they_pay(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
     monkeypatch.setattr(winograd_tiles, "worthwhile", WORTHWHILE)
-    gains = {
-        "n8 ic64 ih56 iw56 oc128 kh3 kw3 sh2 sw2 ph1 pw1": 4,
-        "n8 ic256 ih28 iw28 oc256 kh3 kw3 sh2 sw2 ph1 pw1": 2,
-        "n1 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1": 2,
-    }
-    for text, tile in gains.items():
-        assert winograd_tiles.choose(core.parse(f"conv forward {text}")).tile == tile
-    for text in (
-        "n8 ic512 ih14 iw14 oc512 kh3 kw3 sh2 sw2 ph1 pw1",  # too many weights for the caches
-        "n8 ic3 ih32 iw32 oc16 kh3 kw3 sh2 sw2 ph1 pw1",
-    ):
-        with pytest.raises(Declined, match="transforms would cost more"):
-            winograd_tiles.choose(core.parse(f"conv forward {text}"))
+    for direction, tile in zip(DIRECTIONS, STRIDED_GAINS[text]):
+        problem = core.parse(f"conv {direction} {text}")
+        if tile:
+            assert winograd_tiles.choose(problem).tile == tile
+        else:
+            with pytest.raises(Declined, match="transforms would cost more"):
+                winograd_tiles.choose(problem)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "backward_data n2 ic8 ih9 iw10 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
-        "backward_filter n2 ic8 ih9 iw10 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+        "backward_data n2 ic8 ih9 iw10 oc6 kh3 kw3 sw2 ph1 pw1",
+        "backward_filter n2 ic8 ih9 iw10 oc6 kh5 kw5 sh2 sw2 ph2 pw2",
         "forward n2 ic8 ih9 iw10 oc6 kh5 kw5 sh2 sw2 ph2 pw2",
         "forward n2 ic8 ih9 iw10 oc6 kh3 kw3 sw2 ph1 pw1",
         "forward n2 ic8 ih9 iw10 oc6 kh3 kw3 sh2 sw2 ph2 pw2 dh2 dw2",

@@ -31,7 +31,7 @@ LAYERS = {
     "conv forward n2 ic19 ih15 iw13 oc37 kh3 kw3 ph1 pw1 b1": ("winograd",),
     "conv forward n8 ic64 ih30 iw31 oc70 kh3 kw3 ph1 pw1": ("winograd",),
     "conv forward n3 ic64 ih15 iw13 oc37 kh5 kw5 ph2 pw2 b1": ("winograd",),
-    "conv forward n8 ic128 ih29 iw25 oc70 kh3 kw3 sh2 sw2 ph1 pw1 b1": ("winograd",),
+    "conv forward n8 ic128 ih31 iw29 oc70 kh3 kw3 sh2 sw2 ph1 pw1 b1": ("winograd",),
     "conv forward n2 ic64 ih9 iw13 oc37 kh7 kw1 ph3 b1": ("winograd",),
     "conv forward n2 ic3 ih33 iw29 oc61 kh7 kw7 sh2 sw2 ph3 pw3 b1": ("few_channels_cpu",),
     "conv forward bf16 n2 ic3 ih33 iw29 oc61 kh7 kw7 sh2 sw2 ph3 pw3 b1": ("few_channels_cpu",),

@@ -272,7 +272,7 @@ constant real POINT_NORMS[PAIRS] = {
 
 #elif SIDE == 5
 
-// Four outputs and two taps of a stride's phases, forward: without zero, and the points that round least.
+// Four outputs and two taps of a stride's phases: without zero, and the points that round least.
 #define P REAL(0.5)
 #define Q REAL(1.5)
 #define P_NORM (REAL(0.5) / (P * (P * P - Q * Q)))
@@ -296,6 +296,16 @@ constant real POINT_NORMS[PAIRS] = {
         out[2] = P * P * a_ + Q * Q * c_;                                         \
         out[3] = P * P * b_ + Q * Q * e_ + (m)[4];                                \
     }
+#define TRANSFORM_GRADIENT(y, out)                                                    \
+    {                                                                                 \
+        const TRANSFORMED a_ = (y)[0] + P * P * (y)[2], b_ = (y)[1] + P * P * (y)[3]; \
+        const TRANSFORMED c_ = (y)[0] + Q * Q * (y)[2], e_ = (y)[1] + Q * Q * (y)[3]; \
+        out[0] = a_ + P * b_;                                                         \
+        out[1] = a_ - P * b_;                                                         \
+        out[2] = c_ + Q * e_;                                                         \
+        out[3] = c_ - Q * e_;                                                         \
+        out[4] = (y)[3];                                                              \
+    }
 #define TRANSFORM_WEIGHTS(w, out)                       \
     {                                                   \
         out[0] = P_NORM * (w)[0] + P_NORM * P * (w)[1]; \
@@ -303,6 +313,11 @@ constant real POINT_NORMS[PAIRS] = {
         out[2] = Q_NORM * (w)[0] + Q_NORM * Q * (w)[1]; \
         out[3] = Q_NORM * (w)[0] - Q_NORM * Q * (w)[1]; \
         out[4] = (w)[1];                                \
+    }
+#define TRANSFORM_FILTER(m, out)                                                           \
+    {                                                                                      \
+        out[0] = P_NORM * ((m)[0] + (m)[1]) + Q_NORM * ((m)[2] + (m)[3]);                  \
+        out[1] = P_NORM * P * ((m)[0] - (m)[1]) + Q_NORM * Q * ((m)[2] - (m)[3]) + (m)[4]; \
     }
 
 #elif SIDE == 3
@@ -319,11 +334,22 @@ constant real POINT_NORMS[PAIRS] = {
         out[0] = (m)[0] + (m)[1];          \
         out[1] = (m)[0] - (m)[1] + (m)[2]; \
     }
+#define TRANSFORM_GRADIENT(y, out) \
+    {                              \
+        out[0] = (y)[0] + (y)[1];  \
+        out[1] = (y)[0] - (y)[1];  \
+        out[2] = (y)[1];           \
+    }
 #define TRANSFORM_WEIGHTS(w, out)               \
     {                                           \
         out[0] = ((w)[0] + (w)[1]) * REAL(0.5); \
         out[1] = ((w)[0] - (w)[1]) * REAL(0.5); \
         out[2] = (w)[1];                        \
+    }
+#define TRANSFORM_FILTER(m, out)                         \
+    {                                                    \
+        out[0] = ((m)[0] + (m)[1]) * REAL(0.5);          \
+        out[1] = ((m)[0] - (m)[1]) * REAL(0.5) + (m)[2]; \
     }
 
 #else

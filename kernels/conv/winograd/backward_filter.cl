@@ -1,12 +1,13 @@
-// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS), or F(TILE, TAPS) of
-// one row or column: stride 1.
+// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS), or F(TILE, TAPS) of one row or column:
+// stride 1, or 3 x 3 taps with stride 2, whose phases are in transforms.cl.
 //
 //     dw[out][channel] (+)= G^T ( sum over tiles of (B^T x B) * (A dy A^T) ) G
 //
-// V         [e][chunk of WC channels][tile][WC]        transformed source, as in the forward convolution
-// Y         [e][block of COLS outputs][tile][COLS]     transformed gradients
-// M         [e][block of COLS outputs][channel][COLS]  their products, added up over the parts
-//           that the tiles are cut into
+// V         [e][phase of the stride][chunk of WC channels][tile][WC]        transformed source, as in the forward
+//           convolution
+// Y         [e][block of COLS outputs][tile][COLS]                          transformed gradients
+// M         [e][phase of the stride][block of COLS outputs][channel][COLS]  their products, added up over the parts
+//           that the tiles are cut into; there are none at elements that only missing taps of a phase depend on
 //
 // The tiles are taken in parts of tile rows whose V and Y stay in the last level's cache. For each part the
 // launches winograd_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.
@@ -79,15 +80,18 @@ void multiply_channels(global real *M, global const real *V, global const real *
     for (; c < count; c += LAST_MR) MULTIPLY_CHANNELS(LAST_MR)
 }
 
-// One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the
-// part, and adds to the products of the parts before it.
+// One work-item multiplies one element e of one chunk of a phase's channels with one block of outputs, over all tiles
+// of the part, and adds to the products of the parts before it.
 SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
                            const int m_count, const Grid grid, const TileRows part) {
     const int tiles = part.tiles, chunk = get_global_id(0), block = get_global_id(1), e = get_global_id(2);
-    const int chunks = get_global_size(0), m_blocks = get_global_size(1), channel = chunk * WC;
+    const int all_chunks = get_global_size(0), chunks = all_chunks / STRIDE_PHASES, m_blocks = get_global_size(1);
+    const int phase = chunk / chunks, channel = chunk % chunks * WC;
+    if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) return;
+    const long m_phase = (long)m_blocks * channels * COLS;
     multiply_channels(
-        OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS,
-        OPEN(V) + e * ((long)chunks * tiles * WC + PAD) + (long)channel * tiles,
+        OPEN(M) + e * (STRIDE_PHASES * m_phase + PAD) + phase * m_phase + ((long)block * channels + channel) * COLS,
+        OPEN(V) + e * ((long)all_chunks * tiles * WC + PAD) + (long)chunk * tiles * WC,
         OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS, min(channels - channel, WC),
         part.rows * TILES_W, part.first_row > 0);
 }
@@ -95,20 +99,25 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
 #define CHANNELS 16
 
 // dw of VL outputs from m on and `count` channels from `first` on, up to CHANNELS. M points to the first channel's
-// products with m, those of the next channels are COLS apart.
+// products with m, those of the next channels are COLS apart, those of the next element e_size.
 void transform_filters(global stored *dw, global const real *M, const long e_size, const int accumulate,
                        const int channels, const int m_count, const int m, const int first, const int count) {
     const int lanes = min(m_count - m, VL);
     real taps[VL * (CHANNELS * FILTER_TAPS + VL)];  // [output][channel, tap]
     const int pitch = CHANNELS * FILTER_TAPS + VL;
+    const long phase_size = (e_size - PAD) / STRIDE_PHASES;
     for (int c = 0; c < count; c++) {
-        global const real *element = M + c * COLS;
         realv a[(FILTER_TAPS + VL - 1) / VL * VL], b[VL];
+#pragma unroll
+        for (int phase = 0; phase < STRIDE_PHASES; phase++) {
+            global const real *element = M + phase * phase_size + c * COLS;
 #define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * e_size)
-#define PUT(i, j, value) a[(i) * TAPS_W + (j)] = value;
-        TRANSFORM_2D(TRANSFORM_FILTER, SIDE, TAPS, PRODUCT, PUT)
+#define PUT(i, j, value) \
+    if (HAS_TAP(phase, i, j)) a[TAP_OF_KERNEL(phase, i, j)] = value;
+            TRANSFORM_2D(TRANSFORM_FILTER, SIDE, TAPS, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
+        }
 #pragma unroll
         for (int tap = 0; tap < FILTER_TAPS; tap += VL) {
 #pragma unroll
@@ -139,7 +148,7 @@ SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumu
     const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS;
     const int m_blocks = (m_count + COLS - 1) / COLS;
     transform_filters(OPEN(dw), OPEN(M) + ((long)(m / COLS) * channels + first) * COLS + m % COLS,
-                      (long)m_blocks * channels * COLS + PAD, accumulate, channels, m_count, m, first,
+                      (long)STRIDE_PHASES * m_blocks * channels * COLS + PAD, accumulate, channels, m_count, m, first,
                       min(channels - first, CHANNELS));
 }
 
@@ -150,8 +159,9 @@ SINGLE void filter_whole(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TEN
                          const TileRows part, const int range, volatile global int *tickets) {
     const int tiles = part.tiles, m_blocks = (m_count + COLS - 1) / COLS, ranges = (channels + range - 1) / range;
     const int items = m_blocks * ranges, workers = get_global_size(0);
-    const long v_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD,
-               y_size = (long)m_blocks * tiles * COLS + PAD, m_size = range * COLS + PAD;
+    const long v_phase = (long)((channels + WC - 1) / WC) * tiles * WC, v_size = STRIDE_PHASES * v_phase + PAD,
+               y_size = (long)m_blocks * tiles * COLS + PAD, m_phase = range * COLS,
+               m_size = STRIDE_PHASES * m_phase + PAD;
     global real *M = OPEN(slices) + get_global_id(0) * ELEMENTS * m_size;
     FOR_ITEMS(share) {
         const int first = share.item % ranges * range, last = min(first + range, channels);
@@ -159,7 +169,11 @@ SINGLE void filter_whole(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TEN
         global const real *v = OPEN(V) + (long)(first / WC) * tiles * WC + first % WC,
                           *y = OPEN(Y) + (long)block * tiles * COLS;
         for (int e = 0; e < ELEMENTS; e++) {
-            multiply_channels(M + e * m_size, v + e * v_size, y + e * y_size, last - first, part.rows * TILES_W, false);
+            for (int phase = 0; phase < STRIDE_PHASES; phase++) {
+                if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) continue;
+                multiply_channels(M + e * m_size + phase * m_phase, v + e * v_size + phase * v_phase, y + e * y_size,
+                                  last - first, part.rows * TILES_W, false);
+            }
         }
         for (int m = block * COLS; m < last_m; m += VL) {
             for (int channel = first; channel < last; channel += CHANNELS) {

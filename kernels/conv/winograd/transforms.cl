@@ -28,12 +28,34 @@
 // With a stride of 2 an even row or column of a kernel's pixels meets 2 taps, an odd one 1 tap: F(TILE x TILE, 2 x 2)
 // of the STRIDE_PHASES phases of pixels as if they were channels. Phase STRIDE * h + w has rows h and columns w. One
 // tap is two of which the second is zero, and so is the weight at infinity, the last element: no product is made there.
+// In backward data (PHASES_OF_TARGET) phases are those of the target's pixels. A target's pixel of one tap belongs to a
+// tile's output in front of it, so that its missing tap is the second one, too.
 #define STRIDE_PHASES (STRIDE * STRIDE)
+#ifdef PHASES_OF_TARGET
+#define SOURCE_STRIDE 1
+#define TARGET_STRIDE STRIDE
+#else
+#define SOURCE_STRIDE STRIDE
+#define TARGET_STRIDE 1
+#endif
+#define SOURCE_PHASES (SOURCE_STRIDE * SOURCE_STRIDE)
+#define TARGET_PHASES (TARGET_STRIDE * TARGET_STRIDE)
 #define IS_ZERO(phase, i, j) \
     (STRIDE > 1 && (((phase) / STRIDE > 0 && (i) == SIDE_H - 1) || ((phase) % STRIDE > 0 && (j) == SIDE_W - 1)))
+// which of the kernel's taps tap (i, j) of a phase is, if the phase has it
+#define ROW_OF_TAP(phase, i) ((i) * STRIDE + (phase) / STRIDE)
+#define COLUMN_OF_TAP(phase, j) ((j) * STRIDE + (phase) % STRIDE)
+#define HAS_TAP(phase, i, j) (ROW_OF_TAP(phase, i) < KERNEL_H && COLUMN_OF_TAP(phase, j) < KERNEL_W)
+#define TAP_OF_KERNEL(phase, i, j) (ROW_OF_TAP(phase, i) * KERNEL_W + COLUMN_OF_TAP(phase, j))
 // where element i of a tile of a phase is in a tile's pixels; what one tap does not meet is any pixel
-#define ROW_OF_PHASE(phase, i) ((i) * STRIDE + ((i) < OUTPUTS_H ? (phase) / STRIDE : 0))
-#define COLUMN_OF_PHASE(phase, j) ((j) * STRIDE + ((j) < OUTPUTS_W ? (phase) % STRIDE : 0))
+#define ROW_OF_PHASE(phase, i) ((i) * SOURCE_STRIDE + ((i) < OUTPUTS_H ? (phase) / STRIDE : 0))
+#define COLUMN_OF_PHASE(phase, j) ((j) * SOURCE_STRIDE + ((j) < OUTPUTS_W ? (phase) % STRIDE : 0))
+// where output i of a tile of a phase is in a tile's pixels of the target
+#define ROW_OF_TARGET(phase, i) ((i) * TARGET_STRIDE + TARGET_STRIDE - 1 - (phase) / STRIDE)
+#define COLUMN_OF_TARGET(phase, j) ((j) * TARGET_STRIDE + TARGET_STRIDE - 1 - (phase) % STRIDE)
+// rows and columns of the source that tiles meet besides SOURCE_STRIDE for each of their outputs
+#define BEYOND_H (SOURCE_STRIDE * (TAPS_H - 2) + 1)
+#define BEYOND_W (SOURCE_STRIDE * (TAPS_W - 2) + 1)
 
 // Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each. A tile row
 // has the tiles of all phases of columns in the order of their first columns. Tile rows go phase by phase.
@@ -129,9 +151,9 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
                       const int first_channel, const int last_channel, const int tiles, const int first,
                       const int count, const int most_rows) {
-    const int tile_h = TILES_H, tile_w = TILES_W, columns = COLUMNS * STRIDE + (KERNEL_W - STRIDE) * DILATE_W;
+    const int tile_h = TILES_H, tile_w = TILES_W, columns = COLUMNS * SOURCE_STRIDE + BEYOND_W * DILATE_W;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
-    const long phase_size = (long)((channels + WC - 1) / WC) * tiles * WC, e_size = STRIDE_PHASES * phase_size + PAD;
+    const long phase_size = (long)((channels + WC - 1) / WC) * tiles * WC, e_size = SOURCE_PHASES * phase_size + PAD;
     for (int channel = first_channel; channel < last_channel; channel += VL) {
         global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
         for (int row = 0; row < count;) {
@@ -140,12 +162,12 @@ void transform_source(global real *V, local real *pixels, global const stored *x
             const int group = min(min(count - row, begin.left), most_rows);
             const long from = ((long)image * channels + channel) * plane;
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
-                        begin.top * STRIDE + grid.begin_h, DILATE_H, grid.begin_w,
-                        group * OUTPUTS_H * STRIDE + KERNEL_H - STRIDE, columns);
+                        begin.top * SOURCE_STRIDE + grid.begin_h, DILATE_H, grid.begin_w,
+                        group * OUTPUTS_H * SOURCE_STRIDE + BEYOND_H, columns);
             for (int tile = 0; tile < group * tile_w; tile++) {
                 local const real *corner =
-                    pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * STRIDE * VL;
-                for (int phase = 0; phase < STRIDE_PHASES; phase++) {
+                    pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * SOURCE_STRIDE * VL;
+                for (int phase = 0; phase < SOURCE_PHASES; phase++) {
                     global real *element = to + phase * phase_size + (row * tile_w + tile) * WC;
 #define PIXEL(i, j) LOAD_REALS(corner + (ROW_OF_PHASE(phase, i) * columns + COLUMN_OF_PHASE(phase, j) * DILATE_W) * VL)
 #define PUT(i, j, value) \

@@ -1,6 +1,6 @@
 // Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS) and, for kernels of one row or column, F(TILE,
-// TAPS): forward and backward data, stride 1, any dilation; forward 3 x 3 taps with stride 2, as F(TILE x TILE, 2 x 2)
-// of the stride's four phases, in transforms.cl.
+// TAPS): forward and backward data, stride 1, any dilation; 3 x 3 taps with stride 2, as F(TILE x TILE, 2 x 2) of the
+// stride's four phases, in transforms.cl.
 //
 // With 3 x 3 taps a tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16
 // instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100; with a line of 7 taps, 4 outputs
@@ -9,9 +9,11 @@
 // plain arithmetic on vectors.
 //
 // e         one of the ELEMENTS of a transformed tile
-// V         [e][phase of the stride][chunk of WC channels][tile][WC]       transformed source
+// V         [e][phase of the source][chunk of WC channels][tile][WC]       transformed source
 // U         [e][phase of the stride][block of COLS outputs][channel][COLS] transformed weights
-// M         [e][tile][COLS]                                                products of one block of outputs
+// M         [e][phase of the target][tile][COLS]                           products of one block of outputs
+//
+// Phases of the stride are those of the source, or in backward data (PHASES_OF_TARGET) those of the target.
 //
 // PAST_CACHES  y is too large to be found in a cache again: whole vectors of pixels are stored past them
 //
@@ -141,15 +143,11 @@ void transform_weights(global real *U, const long e_size, global const stored *w
         global real *to = U + (long)(channel - first) * COLS + m % COLS;
 #pragma unroll
         for (int phase = 0; phase < STRIDE_PHASES; phase++) {
-#define ROW(i) ((i) * STRIDE + phase / STRIDE)
-#define COLUMN(j) ((j) * STRIDE + phase % STRIDE)
 #define TAP_AT(at) (flip ? taps[FILTER_TAPS - 1 - (at)] : taps[at])
-#define TAP(i, j) (ROW(i) < KERNEL_H && COLUMN(j) < KERNEL_W ? TAP_AT(ROW(i) * KERNEL_W + COLUMN(j)) : 0)
+#define TAP(i, j) (HAS_TAP(phase, i, j) ? TAP_AT(TAP_OF_KERNEL(phase, i, j)) : 0)
 #define PUT(i, j, value) \
     if (!IS_ZERO(phase, i, j)) STORE_REALS(to + phase * phase_size + ((i) * SIDE_W + (j)) * e_size, value);
             TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
-#undef ROW
-#undef COLUMN
 #undef TAP_AT
 #undef TAP
 #undef PUT
@@ -191,28 +189,32 @@ void multiply_channels(global real *M, global const real *V, global const real *
     }
 }
 
-// The same for the elements [e, last_e) and all phases. V, M and weights point to element 0.
+// The same for the elements [e, last_e) and all phases, of whose products those of the source's phases are summed. V, M
+// and weights point to element 0.
 void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
               const long u_size, const int tiles, const int tile_count, const int first, const int last, int e,
               const int last_e) {
-    const long v_phase = (v_size - PAD) / STRIDE_PHASES, u_phase = (u_size - PAD) / STRIDE_PHASES;
+    const long v_phase = SOURCE_PHASES > 1 ? (v_size - PAD) / STRIDE_PHASES : 0,
+               m_phase = TARGET_PHASES > 1 ? (m_size - PAD) / STRIDE_PHASES : 0,
+               u_phase = (u_size - PAD) / STRIDE_PHASES;
     for (; e < last_e; e++) {
         for (int phase = 0; phase < STRIDE_PHASES; phase++) {
             if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) continue;
-            multiply_channels(M + e * m_size, V + e * v_size + phase * v_phase, weights + e * u_size + phase * u_phase,
-                              tiles, tile_count, first, last, phase > 0);
+            multiply_channels(
+                M + e * m_size + phase * m_phase, V + e * v_size + phase * v_phase,
+                weights + e * u_size + phase * u_phase, tiles, tile_count, first, last, SOURCE_PHASES > 1 && phase > 0);
         }
     }
 }
 
 // y of tile rows [first, first + count), up to most_rows at once, of VL outputs from m on. M points to the first tile
-// and to m's lane.
+// and to m's lane. Pixels of the target that are in tiles and not in y are left out.
 void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels,
                         global const stored *bias, const int has_bias, const int accumulate, const int m_count,
-                        const Grid grid, const int m, const int first, const int count,
+                        const Grid grid, const Target target, const int m, const int first, const int count,
                         const int most_rows TAKE_EPILOGUE) {
-    const int lanes = min(m_count - m, VL), tile_h = TILES_H, tile_w = TILES_W, oh = grid.size_h, ow = grid.size_w;
-    const long plane = (long)oh * ow;
+    const int lanes = min(m_count - m, VL), tile_h = TILES_H, tile_w = TILES_W, oh = target.size_h, ow = target.size_w;
+    const long plane = (long)oh * ow, m_phase = (m_size - PAD) / TARGET_PHASES;
     realv start = 0;
     if (has_bias) start = load_row(bias + m, m_count - m, lanes);
     for (int row = 0; row < count;) {
@@ -220,24 +222,30 @@ void transform_products(global stored *y, global const real *M, const long m_siz
         const PhaseRow begin = phase_row((first + row) % tile_h, grid);
         const int group = min(min(count - row, begin.left), most_rows);
         for (int tile = 0; tile < group * tile_w; tile++) {
-            global const real *element = M + (row * tile_w + tile) * COLS;
-            const int column = TILE_COLUMN(tile % tile_w);
-            local real *to = pixels + (tile / tile_w * OUTPUTS_H * ow + column) * VL;
-#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * m_size)
+            const int column = TILE_COLUMN(tile % tile_w) * TARGET_STRIDE + target.begin_w;
+            local real *to = pixels + tile / tile_w * OUTPUTS_H * TARGET_STRIDE * ow * VL;
+            for (int phase = 0; phase < TARGET_PHASES; phase++) {
+                global const real *element = M + phase * m_phase + (row * tile_w + tile) * COLS;
+#define IS_INSIDE(at) ((at) < ow && (TARGET_STRIDE == 1 || (at) >= 0))
+#define AT(j) (column + COLUMN_OF_TARGET(phase, j) * DILATE_W)
+#define PRODUCT(i, j) (IS_ZERO(phase, i, j) ? 0 : LOAD_REALS(element + ((i) * SIDE_W + (j)) * m_size))
 #define PUT(i, j, value) \
-    if (column + (j) * DILATE_W < ow) STORE_REALS(to + ((i) * ow + (j) * DILATE_W) * VL, value + start);
-            TRANSFORM_PRODUCT_2D(PRODUCT, PUT)
+    if (IS_INSIDE(AT(j))) STORE_REALS(to + (ROW_OF_TARGET(phase, i) * ow + AT(j)) * VL, value + start);
+                TRANSFORM_PRODUCT_2D(PRODUCT, PUT)
+#undef IS_INSIDE
+#undef AT
 #undef PRODUCT
 #undef PUT
+            }
         }
         // as many rows at once as are neighbours
-        const int rows = DILATE_H > 1 ? 1 : group * OUTPUTS_H;
-        for (int done = 0; done < group * OUTPUTS_H; done += rows) {
-            const int h = begin.top + done * DILATE_H;
+        const int rows = DILATE_H > 1 ? 1 : group * OUTPUTS_H * TARGET_STRIDE;
+        for (int done = 0; done < group * OUTPUTS_H * TARGET_STRIDE; done += rows) {
+            const int top = begin.top * TARGET_STRIDE + target.begin_h + done * DILATE_H, h = max(top, 0);
             if (h >= oh) break;
             const long at = ((long)image * m_count + m) * plane + (long)h * ow;
-            store_pixels(
-                y + at, plane, lanes, pixels + done * ow * VL, min(rows, oh - h) * ow, accumulate, m, at PASS_EPILOGUE);
+            store_pixels(y + at, plane, lanes, pixels + (done + h - top) * ow * VL, (min(top + rows, oh) - h) * ow,
+                         accumulate, m, at PASS_EPILOGUE);
         }
         row += group;
     }
@@ -258,17 +266,17 @@ typedef struct {
     TILE_SPLIT_FIELDS
 } TileSplit;
 
-// y (batch, m_count, grid.size...) from x (batch, channels, grid.source...).
+// y (batch, m_count, target.size...) from x (batch, channels, grid.source...).
 SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
                      TENSOR_OF(real, slices), const int flip, const int has_bias, const int accumulate,
-                     const int channels, const int m_count, const Grid grid, const TileSplit split,
+                     const int channels, const int m_count, const Grid grid, const Target target, const TileSplit split,
                      volatile global int *tickets, local real *pixels EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int tile_w = TILES_W, block_rows = split.block_rows;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
-    const long v_size = (long)STRIDE_PHASES * chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD,
-               block_size = (long)channels * COLS;
+    const long v_size = (long)SOURCE_PHASES * chunks * tiles * WC + PAD,
+               m_size = (long)TARGET_PHASES * tiles * COLS + PAD, block_size = (long)channels * COLS;
     const long u_size = STRIDE_PHASES * (OWNS ? WC * COLS : m_blocks * block_size) + PAD;
     const long slice_size = ELEMENTS * (v_size + m_size + (OWNS ? u_size : 0));
     global real *V = OPEN(slices) + get_global_id(0) * slice_size;
@@ -295,20 +303,20 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
                 }
                 for (int m = block * COLS; m < last_m; m += VL) {
                     transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count,
-                                       grid, m, first, count, split.group_rows PASS_EPILOGUE);
+                                       grid, target, m, first, count, split.group_rows PASS_EPILOGUE);
                 }
             }
         }
     }
 }
 
-// One work-item multiplies one block of outputs with `range` tiles, at one element e; M is [block][e][tile][COLS].
+// One work-item multiplies one block of outputs with `range` tiles, at one element e; M has [block] in front.
 SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U), TENSOR_OF(real, M), const int channels,
                              const int tiles, const int range) {
     const int block = get_global_id(0), e = get_global_id(1), tile = get_global_id(2) * range,
               m_blocks = get_global_size(0);
-    const long v_size = (long)STRIDE_PHASES * ((channels + WC - 1) / WC) * tiles * WC + PAD;
-    const long m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
+    const long v_size = (long)SOURCE_PHASES * ((channels + WC - 1) / WC) * tiles * WC + PAD;
+    const long m_size = (long)TARGET_PHASES * tiles * COLS + PAD, block_size = (long)channels * COLS;
     multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size,
              OPEN(U) + block * block_size, STRIDE_PHASES * m_blocks * block_size + PAD, tiles, min(range, tiles - tile),
              0, channels, e, e + 1);
@@ -316,12 +324,12 @@ SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U),
 
 // One work-item computes VL outputs of block_rows of the tile rows.
 SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
-                            const int accumulate, const int m_count, const Grid grid, const TileRows part,
-                            local real *pixels EPILOGUE_PARAMETERS) {
+                            const int accumulate, const int m_count, const Grid grid, const Target target,
+                            const TileRows part, local real *pixels EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int row = get_global_id(0) * part.block_rows, m = get_global_id(1) * VL;
-    const long m_size = (long)part.tiles * COLS + PAD;
+    const long m_size = (long)TARGET_PHASES * part.tiles * COLS + PAD;
     transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * TILES_W * COLS + m % COLS, m_size,
-                       pixels, OPEN(bias), has_bias, accumulate, m_count, grid, m, row,
+                       pixels, OPEN(bias), has_bias, accumulate, m_count, grid, target, m, row,
                        min(part.block_rows, part.rows - row), part.block_rows PASS_EPILOGUE);
 }

@@ -69,7 +69,7 @@ def plan_filter(
     if parts is None:
         parts = min(ceil_div(g.rows * row_bytes, PART_BYTES * units), MOST_PARTS, g.rows)
         # every part reads and writes all products
-        parts = min(parts, max(1, 2 * g.rows * row_bytes // (g.elements * blocks * g.channels * tile.columns * 4)))
+        parts = min(parts, max(1, 2 * g.rows * row_bytes // (g.products * blocks * g.channels * tile.columns * 4)))
     if not 1 <= parts <= g.rows:
         raise Declined(f"got parts {parts}, expected 1 to {g.rows}")
     part_rows = ceil_div(g.rows, parts)
@@ -79,7 +79,7 @@ def plan_filter(
     gradient = layout.take(g.elements * (blocks * tiles * tile.columns + PAD) * 4)
     workers = min(units, items) if whole else 1
     kept = channels_at_once if whole else blocks * g.channels
-    product = layout.take(workers * g.elements * (kept * tile.columns + PAD) * 4)
+    product = layout.take(workers * g.elements * (g.phases * kept * tile.columns + PAD) * 4)
 
     def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
         file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/backward_filter.cl"

@@ -74,7 +74,7 @@ def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -
     weights = g.products * g.channels * outputs
     rounds = ceil_div(split.rows, split.block_rows)
     tiles = rounds * tile.padded(split.block_rows * g.tile_w)
-    transforms = split.rows * g.tile_w * (g.channels * g.phases + outputs) * transform_cost(g)
+    transforms = split.rows * g.tile_w * (g.channels * g.source_phases + outputs * g.target_phases) * transform_cost(g)
     reads = 0 if split.own_weights else rounds * weights * 4 / FAR_BYTES
     item = tiles * weights / COSTS["products"] + transforms + reads
     return turns(split.items(g, blocks), cores) * item

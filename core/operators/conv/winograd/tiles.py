@@ -7,7 +7,7 @@ from math import prod
 
 from clgraft.core import settings
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.arguments import GRID, TARGET
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
@@ -49,8 +49,12 @@ class Geometry:
         Taps of the kernel along a transformed axis, 3, 5 or 7.
     stride : int
         1, or 2 along both axes: the pixels that leave one remainder are a phase, and meet every second tap.
+    phases_of_target : bool
+        Whether these are the pixels of the target, in backward data, and not those of the source.
     begin : tuple of int
         Source position of the first output pixel's first tap.
+    target_begin : tuple of int
+        Target position of the first phase's first output: 0, or -1, outside of it.
     gradient : bool
         Whether the weights' gradient is what is computed.
     transformed : tuple of bool
@@ -72,6 +76,8 @@ class Geometry:
     transformed: tuple[bool, ...] = (True, True)
     dilate: tuple[int, ...] = (1, 1)
     stride: int = 1
+    phases_of_target: bool = False
+    target_begin: tuple[int, ...] = (0, 0)
 
     @classmethod
     def of(cls, problem: ConvProblem, tile: int) -> Geometry:
@@ -80,33 +86,56 @@ class Geometry:
         taps, transformed = max(kernel), tuple(k > 1 for k in kernel)
         in_size, out_size = in_plane(p.in_size, 1), in_plane(p.out_size, 1)
         dilate = tuple(d if k > 1 else 1 for d, k in zip(in_plane(p.dilate, 1), kernel))
-        if p.direction == "backward_data":
+        stride, back = max(p.stride), p.direction == "backward_data"
+        target_begin = (0, 0)
+        if back and stride > 1:
+            # output 0 is the first one with a pixel in the target: 2 u - 1 - pad in the phase of one tap
+            first = tuple((pad + 1) // stride for pad in pads)
+            target_begin = tuple(stride * u - 1 - pad for u, pad in zip(first, pads))
+            begin = tuple(u - 1 for u in first)
+        elif back:
             begin = tuple(pad - d * (k - 1) for pad, d, k in zip(pads, dilate, kernel))
-            sizes = (p.batch, p.out_channels, p.in_channels, out_size, in_size)
         else:
             begin = tuple(-pad for pad in pads)
-            sizes = (p.batch, p.in_channels, p.out_channels, in_size, out_size)
-        return cls(tile, taps, *sizes, begin, p.direction == "backward_filter", transformed, dilate, max(p.stride))
+        sizes = (p.batch, p.in_channels, p.out_channels, in_size, out_size)
+        if back:
+            sizes = (p.batch, p.out_channels, p.in_channels, out_size, in_size)
+        of_target = back and stride > 1
+        gradient = p.direction == "backward_filter"
+        return cls(tile, taps, *sizes, begin, gradient, transformed, dilate, stride, of_target, target_begin)
 
     def argument(self) -> StructConstant:
-        """Return the kernels' Grid: the target's pixels over the source."""
+        """Return the kernels' Grid: the outputs of a phase over the source."""
+        stride = self.source_stride
         return GRID.pack(
             {
-                **{"batch": self.batch, "size": (1, *self.target_size), "source": (1, *self.source_size)},
+                **{"batch": self.batch, "size": (1, *self.size), "source": (1, *self.source_size)},
                 **{
                     "taps": (1, *self.kernel),
-                    "stride": (1, self.stride, self.stride),
+                    "stride": (1, stride, stride),
                     "begin": (0, *self.begin),
                     "step": (1, *self.dilate),
                 },
             }
         )
 
+    def target_argument(self) -> StructConstant:
+        """Return the kernels' Target: where the outputs of the first phase are stored."""
+        stride = self.target_stride
+        return TARGET.pack(
+            {
+                **{"size": (1, *self.target_size), "pixels": (1, *self.size)},
+                **{"stride": (1, stride, stride), "begin": (0, *self.target_begin)},
+            }
+        )
+
     def defines(self) -> dict[str, int]:
         """Return what kernels/conv/winograd/transforms.cl is compiled for."""
         lines = {name: 1 for name, is_one in zip(("TAPS_H", "TAPS_W"), self.transformed) if not is_one}
-        special = {**({"DILATED": 1} if max(self.dilate) > 1 else {}), **({"STRIDE": 2} if self.stride > 1 else {})}
-        return {"TILE": self.tile, "TAPS": self.phase_taps, **lines, **special}
+        special = {"DILATED": max(self.dilate) > 1, "PHASES_OF_TARGET": self.phases_of_target}
+        strided = {"STRIDE": self.stride} if self.stride > 1 else {}
+        chosen = {name: 1 for name, holds in special.items() if holds}
+        return {"TILE": self.tile, "TAPS": self.phase_taps, **lines, **strided, **chosen}
 
     def along(self, number: int) -> tuple[int, ...]:
         """Return a number of the transformed axes for both axes; it is one along the other."""
@@ -126,6 +155,30 @@ class Geometry:
     def phases(self) -> int:
         """Phases of the stride along both axes."""
         return prod(self.along(self.stride))
+
+    @property
+    def source_stride(self) -> int:
+        """The stride where its phases are those of the source, else 1."""
+        return 1 if self.phases_of_target else self.stride
+
+    @property
+    def target_stride(self) -> int:
+        """The stride where its phases are those of the target, else 1."""
+        return self.stride if self.phases_of_target else 1
+
+    @property
+    def source_phases(self) -> int:
+        return prod(self.along(self.source_stride))
+
+    @property
+    def target_phases(self) -> int:
+        return prod(self.along(self.target_stride))
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Outputs of a phase along both axes."""
+        begin_and_size = zip(self.target_begin, self.target_size)
+        return tuple(ceil_div(size - begin, self.target_stride) for begin, size in begin_and_size)
 
     @property
     def side(self) -> int:
@@ -155,12 +208,12 @@ class Geometry:
     @property
     def tile_h(self) -> int:
         """Tile rows of an image."""
-        return tiles_along(self.target_size[0], self.block[0], self.dilate[0])
+        return tiles_along(self.size[0], self.block[0], self.dilate[0])
 
     @property
     def tile_w(self) -> int:
         """Tiles of a row."""
-        return tiles_along(self.target_size[1], self.block[1], self.dilate[1])
+        return tiles_along(self.size[1], self.block[1], self.dilate[1])
 
     @property
     def rows(self) -> int:
@@ -169,7 +222,7 @@ class Geometry:
 
     def row_bytes(self, columns: int) -> int:
         """Return the bytes of a tile row in a slice: its source, and its products of so many outputs."""
-        return self.elements * 4 * (self.padded_channels + columns) * self.tile_w
+        return self.elements * 4 * (self.padded_channels + self.target_phases * columns) * self.tile_w
 
     def keeps_weights(self, columns: int) -> bool:
         """Return whether all tile rows may be a slice whose work-items have weights of their own."""
@@ -183,7 +236,7 @@ class Geometry:
     @property
     def padded_channels(self) -> int:
         """Channels of all phases of the transformed source."""
-        return self.phases * round_up(self.channels, self.chunk)
+        return self.source_phases * round_up(self.channels, self.chunk)
 
 
 def tiles_along(size: int, block: int, dilate: int) -> int:
@@ -203,7 +256,7 @@ def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, i
     """Return how many tile rows are transposed at once, and the bytes of their pixels."""
     tile_h, (taps_h, taps_w) = geometry.along(geometry.tile)[0], geometry.kernel
     stride = geometry.stride
-    columns = round_up(geometry.target_size[1], geometry.block[1]) * stride + (taps_w - stride) * geometry.dilate[1]
+    columns = round_up(geometry.size[1], geometry.block[1]) * stride + (taps_w - stride) * geometry.dilate[1]
     for rows in (16 // tile_h, 8 // tile_h, 4 // tile_h, 1):
         nbytes = ((rows * tile_h * stride + taps_h - stride) * columns + lanes) * lanes * 4
         if rows == 1 or nbytes <= min(PIXEL_BYTES, planner.device.local_memory // 2):
@@ -239,8 +292,6 @@ def expect_served(problem: ConvProblem) -> None:
         raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, no groups")
     if {*problem.stride} != {1} and (problem.kernel, problem.stride, problem.dilate) != STRIDED:
         raise Declined("serves stride 1, and 3 x 3 kernels with stride 2 that are not dilated")
-    if {*problem.stride} != {1} and problem.direction != "forward":
-        raise Declined("serves stride 2 forward only")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
     if not problem.batch:
@@ -282,7 +333,9 @@ def tiles_of(problem: ConvProblem) -> tuple[int, ...]:
 
 
 def transform_cost(geometry: Geometry) -> float:
-    """Estimate the cycles to transform a tile of one channel: those of a line are loads and stores in the main."""
+    """Estimate the cycles to transform a tile of one channel: of lines, and with a stride, loads and stores most."""
+    if geometry.stride > 1:
+        return geometry.elements / COSTS["strided_elements"]
     if all(geometry.transformed):
         return geometry.elements**2 / COSTS["transforms"]
     return geometry.elements / COSTS["line_gradients" if geometry.gradient else "line_elements"]
@@ -295,7 +348,8 @@ def keeps_products(geometry: Geometry) -> bool:
     times. Otherwise products are written, and read once more.
     """
     g = geometry
-    return g.channels * g.outputs >= g.rows * g.tile_w * (g.channels + g.outputs)
+    numbers = g.rows * g.tile_w * g.elements * (g.channels * g.phases + g.outputs)
+    return g.channels * g.outputs * g.products >= numbers
 
 
 def cost(geometry: Geometry) -> float:
@@ -311,13 +365,13 @@ def cost(geometry: Geometry) -> float:
     products = (
         (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.products / COSTS["products"]
     )
-    transforms = tiles * (g.channels * g.phases + g.outputs) * transform_cost(g)
+    transforms = tiles * (g.channels * g.source_phases + g.outputs * g.target_phases) * transform_cost(g)
     far = g.phases > 1 and not g.keeps_weights(min(g.outputs, CHUNKS[-1]))
     of_element = COSTS["far_weight_element" if far else "weight_element"]
     of_filter = COSTS["weights"] * prod(g.kernel) + of_element * g.products
     if g.gradient:
         kept = "_kept" if keeps_products(g) else ""
-        of_filter = COSTS[("filter_element" if all(g.transformed) else "line_filter") + kept] * g.elements
+        of_filter = COSTS[("filter_element" if all(g.transformed) else "line_filter") + kept] * g.products
     return products + transforms + filters * of_filter
 
 
@@ -328,7 +382,8 @@ def direct_cost(geometry: Geometry) -> float:
     of_filter = DIRECT_COSTS["weights"] * taps
     if g.gradient:
         of_filter = DIRECT_COSTS["gradient"] if all(g.transformed) else DIRECT_COSTS["line_gradient"] * taps
-    return g.channels * g.outputs * (g.batch * prod(g.target_size) * taps / DIRECT_COSTS["products"] + of_filter)
+    size = g.source_size if g.phases_of_target else g.target_size
+    return g.channels * g.outputs * (g.batch * prod(size) * taps / DIRECT_COSTS["products"] + of_filter)
 
 
 def choose(problem: ConvProblem) -> Geometry:

@@ -1,6 +1,6 @@
 """Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on CPU devices: stride 1, all directions.
 
-3 x 3 kernels with stride 2, forward, are F(2x2, 2x2) and F(4x4, 2x2) of the four phases of pixels.
+3 x 3 kernels with stride 2 are F(2x2, 2x2) and F(4x4, 2x2) of the four phases of pixels.
 
 Kernels of one row or one column of 3, 5 or 7 taps are F(2, taps) and F(4, taps) along that axis. With a dilation every
 phase has tiles of its own.
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import GRID, TILE_ROWS, TILE_SPLIT
+from clgraft.core.operators.conv.arguments import GRID, TARGET, TILE_ROWS, TILE_SPLIT
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
@@ -44,7 +44,7 @@ from clgraft.core.problem import ceil_div, round_up
 NAME = "winograd"
 WEIGHT_CHANNELS = 32  # channels of a work-item that transforms weights
 SEARCHED = 2  # a search tries tiles that are estimated to cost at most so many times the direct method
-STRUCTS = {**GRID.defines(), **TILE_ROWS.defines(), **TILE_SPLIT.defines()}
+STRUCTS = {**GRID.defines(), **TARGET.defines(), **TILE_ROWS.defines(), **TILE_SPLIT.defines()}
 STORING = ("winograd", "winograd_result")  # kernels that store the result, with an epilogue
 NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
@@ -188,7 +188,7 @@ class _WinogradBuilder:
             launch, weights = self.weights()
             launches.append(launch)
         tiles = self.padded_tiles(split.block_rows)
-        slice_size = tiles * (g.padded_channels + columns) + 2 * PAD
+        slice_size = tiles * (g.padded_channels + g.target_phases * columns) + 2 * PAD
         if split.own_weights:
             slice_size += g.phases * g.chunk * columns + PAD
         workers = min(split.items(g, self.blocks), self.planner.device.compute_units)
@@ -199,7 +199,7 @@ class _WinogradBuilder:
                 (workers,),
                 *(Buffer(self.source), weights, Buffer("w"), self.bias, Buffer(self.target)),
                 *(slices, *ints(self.flip, self.problem.bias), Accumulate(self.target)),
-                *(*ints(g.channels, g.outputs), g.argument(), self.split_argument(split)),
+                *(*ints(g.channels, g.outputs), g.argument(), g.target_argument(), self.split_argument(split)),
                 Tickets(),
                 self.pixels,
                 *self.last,
@@ -217,7 +217,8 @@ class _WinogradBuilder:
         g, columns = self.geometry, self.register.columns
         transform, weights = self.weights()
         tiles = self.padded_tiles(g.rows)
-        source, product = self.take(tiles * g.padded_channels), self.take(tiles * columns, self.blocks)
+        source = self.take(tiles * g.padded_channels)
+        product = self.take(tiles * g.target_phases * columns, self.blocks)
         row_items = ceil_div(g.rows, self.rows_at_once)
         products = self.blocks * g.elements  # products of matrices over all tiles
         ranges = max(1, min(tiles // self.register.rows, 2 * self.planner.device.compute_units // products))
@@ -243,7 +244,7 @@ class _WinogradBuilder:
                 *(product, self.bias, Buffer(self.target)),
                 *ints(self.problem.bias),
                 Accumulate(self.target),
-                *(*ints(g.outputs), g.argument(), rows, self.pixels, *self.last),
+                *(*ints(g.outputs), g.argument(), g.target_argument(), rows, self.pixels, *self.last),
             ),
         )
         return Launches(launches, self.layout.nbytes)
