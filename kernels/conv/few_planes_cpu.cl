@@ -43,8 +43,8 @@
 #define WEIGHT_OF(filter, i, j) \
     (filter[(i) * KW + 2 * (j)] | (2 * (j) + 1 < KW ? (uint)filter[(i) * KW + 2 * (j) + 1] << 16 : 0u))
 #define MET(value, j) (KW % 2 && (j) == KW / 2 ? (value) & 0xffffu : (value))
-// A weight is not multiplied from memory, so that it is loaded once for all rows; of all taps, unrolled, compilers would
-// load vectors first and spill them.
+// A weight is not multiplied from memory, so it is loaded once for all rows. Unrolled over all taps, compilers would
+// load vectors of weights first and spill them.
 #define ADD_COLUMN(sum, from, weight, j)                                                \
     _Pragma("unroll 1") for (int i = 0; i < KH; i++) {                                  \
         operandv values[R];                                                             \

@@ -93,7 +93,7 @@ def test_matches_float64(text: str, emulated: Context) -> None:
     ],
 )
 def test_other_kernels_round_as_the_processor(text: str, name: str, emulated: Context) -> None:
-    """Those of first layers multiply pairs of channels or of columns; depthwise ones round what they multiplied one by one."""
+    """First layers multiply pairs of channels or of columns; depthwise ones round what they multiplied one by one."""
     problem = core.parse(text)
     check = Check(problem)
 
@@ -176,6 +176,13 @@ def test_declines_what_it_does_not_serve(emulated: Context) -> None:
             context.plan(core.parse(text), "cpu_pairs")
     assert emulated.plan(core.parse(served)).algorithm == "cpu_pairs"
     assert plain.plan(core.parse(served)).algorithm == "cpu_gemm"
+
+
+def test_strided_layers_are_left_to_pairs(emulated: Context) -> None:
+    """Winograd's method has more products at stride 2 than it saves next to pairs, not so at stride 1."""
+    layer = "conv forward bf16 n8 ic128 ih56 iw56 oc128 kh3 kw3{} ph1 pw1"
+    assert emulated.foreseen(core.parse(layer.format(" sh2 sw2"))) == "cpu_pairs"
+    assert emulated.foreseen(core.parse(layer.format(""))) == "winograd"
 
 
 def test_only_devices_with_the_instruction_are_probed() -> None:
