@@ -7,7 +7,7 @@
 // lines    local, [channel of a chunk][row][SW][pitch], what a block of R rows of pixels meets, with the padding; at
 //          stride 2 even columns apart from odd ones, so that neighbouring pixels meet neighbouring elements
 // rows_of_x  local, [row][SW * pitch], the lines of a channel before that
-// weights  local, [block of O outputs][channel][KW][KH][O]
+// weights  local, [block of O outputs][channel][COLUMNS][KH][O], where COLUMNS is KW
 // sums     local, [block of O outputs][row of a block][O][columns] where there are several chunks; columns is a
 //          multiple of VL
 // x        (batch, channels, source_h, source_w)   y (batch, outputs, size_h, size_w)
@@ -21,6 +21,9 @@
 // DH, DW       rows and elements from tap to tap
 // SH, SW       and from pixel to pixel
 // PAST_CACHES  y is too large to be found in a cache again
+// PAIRS_OF_COLUMNS  at stride 2: operands are pairs of neighbouring columns of bfloat16, as rows of x have them, so
+//              lines are [channel of a chunk][row][pitch] and COLUMNS half of KW. A last tap by itself meets its own
+//              column alone
 //
 // Work-items, which are work-groups, share items by tickets: a block of rows of one image. Each asks for the next
 // chunk's lines, or those of the next item of its ticket, while it multiplies.
@@ -32,7 +35,44 @@
 #define LINES ((R - 1) * SH + (KH - 1) * DH + 1)  // rows of x that a block meets
 #define EACH(i, count) _Pragma("unroll") for (int i = 0; i < (count); i++)
 
-#if SW == 2
+// ADD_COLUMN adds the products of a column of taps: vectors at `from` and in the lines below it, times its weights.
+#if PAIRS_OF_COLUMNS
+#define COLUMNS ((KW + 1) / 2)
+#define LINE_PITCH pitch  // operands of a row of x
+#define COLUMN_OF(j) (j)
+#define WEIGHT_OF(filter, i, j) \
+    (filter[(i) * KW + 2 * (j)] | (2 * (j) + 1 < KW ? (uint)filter[(i) * KW + 2 * (j) + 1] << 16 : 0u))
+#define MET(value, j) (KW % 2 && (j) == KW / 2 ? (value) & 0xffffu : (value))
+// A weight is not multiplied from memory, so it is loaded once for all rows. Unrolled over all taps, compilers would
+// load vectors of weights first and spill them.
+#define ADD_COLUMN(sum, from, weight, j)                                                \
+    _Pragma("unroll 1") for (int i = 0; i < KH; i++) {                                  \
+        operandv values[R];                                                             \
+        EACH(u, R) values[u] = MET(LOAD_OPERANDS(from + (i * DH + u * SH) * pitch), j); \
+        EACH(o, O) {                                                                    \
+            const operandv factor = weight[i * O + o];                                  \
+            EACH(u, R) sum[u][o] = MULTIPLY_ADD(values[u], factor, sum[u][o]);          \
+        }                                                                               \
+    }
+#else
+#define COLUMNS KW
+#define LINE_PITCH (SW * pitch)
+#define COLUMN_OF(j) ((j) * DW % SW * pitch + (j) * DW / SW)
+#define WEIGHT_OF(filter, i, j) LOAD(filter, flip ? KH * KW - 1 - (i) * KW - (j) : (i) * KW + (j))
+#define ADD_COLUMN(sum, from, weight, j)                                                  \
+    EACH(r, LINES) {                                                                      \
+        const realv value = LOAD_REALS(from);                                             \
+        EACH(i, KH) {                                                                     \
+            const int u = (r - i * DH) / SH;                                              \
+            if (r >= i * DH && (r - i * DH) % SH == 0 && u < R) {                         \
+                EACH(o, O) sum[u][o] = fma(value, (realv)(weight[i * O + o]), sum[u][o]); \
+            }                                                                             \
+        }                                                                                 \
+        from += LINE_PITCH;                                                               \
+    }
+#endif
+
+#if SW == 2 && !PAIRS_OF_COLUMNS
 // Sorts a row of 2 * pitch elements into a line of its even columns and one of its odd columns.
 void sort_columns(local real *to, local const real *row, const int pitch) {
     for (int i = 0; i < pitch; i += VL) {
@@ -48,20 +88,20 @@ void sort_columns(local real *to, local const real *row, const int pitch) {
 SINGLE void conv_few_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y), const int flip,
                             const int has_bias, const int accumulate, const int channels, const int outputs,
                             const Grid grid, const int pitch, const int columns, const int chunk,
-                            volatile global int *tickets, local real *lines, local real *weights, local real *sums,
-                            local real *end, local real *rows_of_x EPILOGUE_PARAMETERS) {
+                            volatile global int *tickets, local operand *lines, local operand *weights,
+                            local real *sums, local real *end, local operand *rows_of_x EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const long source = (long)grid.source_h * grid.source_w, plane = (long)grid.size_h * grid.size_w;
     const int blocks = (grid.size_h + R - 1) / R, items = grid.batch * blocks, workers = get_global_size(0);
     const int asked = (LINES * grid.source_w * (int)sizeof(stored) / CACHE_LINE + columns / VL) / (columns / VL);
     const bool past = GOES_PAST(OPEN(y), !accumulate && grid.size_w % VL == 0);
-    const int depth = KH * KW * O;
+    const int depth = KH * COLUMNS * O;
     for (int c = 0; c < channels; c++) {
         for (int o = 0; o < outputs; o++) {
             global const stored *filter = OPEN(w) + (flip ? (long)c * outputs + o : (long)o * channels + c) * (KH * KW);
-            local real *to = weights + (o / O * channels + c) * depth + o % O;
-            for (int tap = 0; tap < KH * KW; tap++) {
-                to[(tap % KW * KH + tap / KW) * O] = LOAD(filter, flip ? KH * KW - 1 - tap : tap);
+            local operand *to = weights + (o / O * channels + c) * depth + o % O;
+            for (int j = 0; j < COLUMNS; j++) {
+                for (int i = 0; i < KH; i++) to[(j * KH + i) * O] = WEIGHT_OF(filter, i, j);
             }
         }
     }
@@ -71,10 +111,11 @@ SINGLE void conv_few_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias)
         for (int first = 0; first < channels; first += chunk) {
             const int count = min(chunk, channels - first);
             for (int c = 0; c < count; c++) {
-                local real *to = lines + c * (LINES * SW * pitch);
-                fill_lines(SW > 1 ? rows_of_x : to, planes + (first + c) * source, 0, row * SH + grid.begin_h, LINES,
-                           SW * pitch, -grid.begin_w, grid.source_h, grid.source_w);
-#if SW == 2
+                local operand *to = lines + c * (LINES * LINE_PITCH);
+                local line_number *filled = (local line_number *)(SW > 1 && !PAIRS_OF_COLUMNS ? rows_of_x : to);
+                fill_lines(filled, planes + (first + c) * source, 0, row * SH + grid.begin_h, LINES, SW * pitch,
+                           -grid.begin_w, grid.source_h, grid.source_w);
+#if SW == 2 && !PAIRS_OF_COLUMNS
                 for (int r = 0; r < LINES; r++)
                     sort_columns(to + r * (SW * pitch), rows_of_x + r * (SW * pitch), pitch);
 #endif
@@ -100,29 +141,20 @@ SINGLE void conv_few_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias)
                                 sum[u][o] = has_bias ? LOAD(OPEN(bias), output + min(o, there - 1)) : 0;
                         }
                     }
-                    local const real *line = lines + column;
-                    local const real *weight = weights + (output / O * channels + first) * depth;
+                    local const operand *line = lines + column;
+                    local const operand *weight = weights + (output / O * channels + first) * depth;
                     for (int c = 0; c < count; c++) {
                         if (c < next_count) {
                             global const char *early = (global const char *)(next + c * source);
                             for (int i = 0; i < asked; i++) PREFETCH(early + (column / VL * asked + i) * CACHE_LINE);
                         }
 #pragma unroll 1
-                        for (int j = 0; j < KW; j++) {
-                            local const real *from = line + j * DW % SW * pitch + j * DW / SW;
-                            EACH(r, LINES) {
-                                const realv value = LOAD_REALS(from);
-                                EACH(i, KH) {
-                                    const int u = (r - i * DH) / SH;
-                                    if (r >= i * DH && (r - i * DH) % SH == 0 && u < R) {
-                                        EACH(o, O) sum[u][o] = fma(value, (realv)(weight[i * O + o]), sum[u][o]);
-                                    }
-                                }
-                                from += SW * pitch;
-                            }
+                        for (int j = 0; j < COLUMNS; j++) {
+                            local const operand *from = line + COLUMN_OF(j);
+                            ADD_COLUMN(sum, from, weight, j)
                             weight += KH * O;
                         }
-                        line += LINES * SW * pitch;
+                        line += LINES * LINE_PITCH;
                     }
                     if (more) {
                         EACH(u, R) { EACH(o, O) STORE_REALS(kept + (u * O + o) * columns + column, sum[u][o]); }

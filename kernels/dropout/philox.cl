@@ -107,17 +107,26 @@ typedef WORD wordv;
 DEFINE_PHILOX(philox_vector, wordv)
 #else
 // Words of even lanes and those of odd lanes are the lower halves of words of 64 bits, as processors multiply them, and
-// stay there from the first round to the last; the upper halves are no matter. A round is a chain of operations that
+// stay there up to the last round; the upper halves are no matter. A round is a chain of operations that
 // wait for one another: both halves of TOGETHER vectors take it side by side, and all rounds stand one after the other.
 #if VL == 2
 #define PAIRS ulong
+#define JOIN_WORDS(a, b, k) __builtin_shufflevector(a, b, k, 2 + k)
 #elif VL == 4
 #define PAIRS ulong2
+#define JOIN_WORDS(a, b, k) __builtin_shufflevector(a, b, k, 4 + k, 2 + k, 6 + k)
 #elif VL == 8
 #define PAIRS ulong4
+#define JOIN_WORDS(a, b, k) __builtin_shufflevector(a, b, k, 8 + k, 2 + k, 10 + k, 4 + k, 12 + k, 6 + k, 14 + k)
 #else
 #define PAIRS ulong8
+#define JOIN_WORDS(a, b, k)                                                                                      \
+    __builtin_shufflevector(a, b, k, 16 + k, 2 + k, 18 + k, 4 + k, 20 + k, 6 + k, 22 + k, 8 + k, 24 + k, 10 + k, \
+                            26 + k, 12 + k, 28 + k, 14 + k, 30 + k)
 #endif
+// The lower or upper halves of words of even and of odd lanes, as one vector.
+#define JOIN_LOWER(even, odd) JOIN_WORDS(CAT(as_uint, VL)(even), CAT(as_uint, VL)(odd), 0)
+#define JOIN_UPPER(even, odd) JOIN_WORDS(CAT(as_uint, VL)(even), CAT(as_uint, VL)(odd), 1)
 #define LOWER 0xfffffffful
 #define EACH_HALF _Pragma("unroll") for (int i = 0; i < 2 * TOGETHER; i++)
 #define FIRST_PRODUCT(word) (((word) & LOWER) * FIRST_FACTOR)
@@ -149,7 +158,7 @@ inline __attribute__((always_inline)) void philox_together(wordv *words, const w
         c3[i] = (PAIRS)first;
     }
 #pragma unroll 1  // the compiler would put one vector after the other again
-    for (int round = 2; round < ROUNDS; round++) {
+    for (int round = 2; round < ROUNDS - 1; round++) {
         EACH_HALF {
             const PAIRS mine = FIRST_PRODUCT(c0[i]), other = SECOND_PRODUCT(c2[i]);
             c0[i] = (other >> 32) ^ c1[i] ^ (PAIRS)(keys[2 * round]);
@@ -158,14 +167,16 @@ inline __attribute__((always_inline)) void philox_together(wordv *words, const w
             c3[i] = mine;
         }
     }
-#define JOIN_HALVES(place, c) \
-    words[(place) * TOGETHER + n] = CAT(as_uint, VL)(((c)[2 * n] & LOWER) | (c)[2 * n + 1] << 32);
+    const uint key0 = (uint)keys[2 * ROUNDS - 2], key1 = (uint)keys[2 * ROUNDS - 1];
 #pragma unroll
-    for (int n = 0; n < TOGETHER; n++) {
-        JOIN_HALVES(0, c0)
-        JOIN_HALVES(1, c1)
-        JOIN_HALVES(2, c2)
-        JOIN_HALVES(3, c3)
+    for (int n = 0; n < TOGETHER; n++) {  // the last round: halves are joined before they are combined
+        const int even = 2 * n, odd = 2 * n + 1;
+        const PAIRS mine[2] = {FIRST_PRODUCT(c0[even]), FIRST_PRODUCT(c0[odd])};
+        const PAIRS other[2] = {SECOND_PRODUCT(c2[even]), SECOND_PRODUCT(c2[odd])};
+        words[n] = JOIN_UPPER(other[0], other[1]) ^ JOIN_LOWER(c1[even], c1[odd]) ^ key0;
+        words[TOGETHER + n] = JOIN_LOWER(other[0], other[1]);
+        words[2 * TOGETHER + n] = JOIN_UPPER(mine[0], mine[1]) ^ JOIN_LOWER(c3[even], c3[odd]) ^ key1;
+        words[3 * TOGETHER + n] = JOIN_LOWER(mine[0], mine[1]);
     }
 }
 #endif

@@ -37,6 +37,7 @@ LAYERS = {
     "conv forward bf16 n2 ic3 ih33 iw29 oc61 kh7 kw7 sh2 sw2 ph3 pw3 b1": ("few_channels_cpu",),
     "conv forward n2 ic19 ih15 iw29 oc3 kh3 kw3 ph1 pw1 b1": ("few_planes_cpu",),
     "conv forward n2 ic3 ih15 iw29 oc37 kh3 kw3 ph1 pw1 b1": ("few_planes_cpu",),
+    "conv forward bf16 n2 ic3 ih33 iw63 oc37 kh3 kw3 sh2 sw2 ph1 pw1 b1": ("few_planes_cpu",),
     "conv forward bf16 g12 n2 ic12 ih14 iw14 oc12 kh3 kw3 ph1 pw1 b1": ("depthwise_fixed",),
     "conv forward g12 n2 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1": (
         *("depthwise_fixed", "grouped_planes", "depthwise_rows", "depthwise"),

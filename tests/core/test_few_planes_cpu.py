@@ -33,8 +33,13 @@ FORWARD = {
     "few-channels-f16": "conv forward f16 n2 ic2 ih20 iw31 oc33 kh3 kw3 ph1 pw1",
     "few-channels-s2": "conv forward n2 ic3 ih41 iw63 oc34 kh7 kw7 sh2 sw2 ph3 pw3 b1",
     "few-channels-s2-even": "conv forward n2 ic3 ih40 iw62 oc19 kh4 kw3 sh2 sw2 ph1 pw1 qh2 qw0",
+    "few-channels-s2-bf16": "conv forward bf16 n2 ic3 ih41 iw63 oc34 kh7 kw7 sh2 sw2 ph3 pw3 b1",
+    "few-channels-s2-bf16-even": "conv forward bf16 n2 ic4 ih40 iw62 oc19 kh4 kw4 sh2 sw2 ph1 pw1 qh2 qw0",
     "stride": "conv forward n2 ic21 ih23 iw64 oc3 kh3 kw4 sh2 sw2 ph1 pw2 b1",
     "stride-of-rows": "conv forward n2 ic7 ih23 iw32 oc2 kh3 kw3 sh2 ph1 pw1",
+    "stride-bf16": "conv forward bf16 n2 ic21 ih23 iw64 oc3 kh3 kw4 sh2 sw2 ph1 pw2 b1",
+    "stride-dilated-bf16": "conv forward bf16 n2 ic7 ih23 iw47 oc4 kh3 kw3 sw2 ph2 pw3 dh2 dw3",
+    "stride-rows-dilated-bf16": "conv forward bf16 n2 ic7 ih23 iw47 oc4 kh3 kw3 sw2 ph2 pw3 dh2",
     "stride-dilated": "conv forward n2 ic7 ih23 iw47 oc4 kh3 kw3 sw2 ph2 pw3 dh2 dw3",
     "f16": "conv forward f16 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
     "bf16": "conv forward bf16 n2 ic9 ih20 iw31 oc3 kh3 kw3 ph1 pw1 b1",
@@ -74,7 +79,7 @@ def test_plans_for_other_machines(name: str, change: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [1, 40000], ids=["a channel", "some channels"])
-@pytest.mark.parametrize("name", ["3x3", "dilated", "data"])
+@pytest.mark.parametrize("name", ["3x3", "dilated", "stride-bf16", "data"])
 def test_channels_in_several_chunks(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_planes_cpu, "LINE_BYTES", nbytes)
     context = Context.on(None)
@@ -91,6 +96,9 @@ def test_channels_in_several_chunks(name: str, nbytes: int, monkeypatch: pytest.
         "few-channels-even",
         "few-channels-s2",
         "few-channels-s2-even",
+        "few-channels-s2-bf16",
+        "few-channels-s2-bf16-even",
+        "stride-bf16",
         "stride-dilated",
         "pad-beyond",
         "inside",
@@ -142,6 +150,7 @@ def test_what_is_declined(text: str, message: str) -> None:
         "forward bf16 n2 ic64 ih64 iw64 oc1",
         "forward n8 ic3 ih224 iw224 oc64",
         "forward n8 ic3 ih224 iw224 oc64 sh2 sw2",
+        "forward bf16 n8 ic3 ih224 iw224 oc32 sh2 sw2",
     ],
 )
 def test_first_and_last_layers_choose_it(layer: str) -> None:

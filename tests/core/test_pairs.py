@@ -85,13 +85,15 @@ def test_matches_float64(text: str, emulated: Context) -> None:
         ("conv forward bf16 n2 ic3 ih21 iw23 oc32 kh3 kw3 sh2 sw2 ph1 pw1 b1", "few_channels_cpu"),
         ("conv forward bf16 n1 ic1 ih9 iw37 oc61 kh3 kw3 ph1 pw1", "few_channels_cpu"),
         ("conv forward bf16 n2 ic17 ih19 iw17 oc64 kh3 kw3 sh2 sw2 ph1 pw1", "few_channels_cpu"),
+        ("conv forward bf16 n2 ic3 ih21 iw63 oc4 kh3 kw3 sh2 sw2 ph1 pw1 b1", "few_planes_cpu"),
+        ("conv forward bf16 n1 ic5 ih20 iw64 oc3 kh5 kw4 sh2 sw2 ph2 pw3 qh1 qw0", "few_planes_cpu"),
         ("conv forward bf16 g5 n3 ic5 ih7 iw7 oc5 kh3 kw3 ph1 pw1", "depthwise_fixed"),
         ("conv forward bf16 g5 n3 ic5 ih14 iw14 oc5 kh3 kw3 sh2 sw2 ph1 pw1", "depthwise_fixed"),
         ("conv forward bf16 g3 n2 ic3 ih9 iw70 oc3 kh3 kw3 ph1 pw1", "depthwise_rows"),
     ],
 )
 def test_other_kernels_round_as_the_processor(text: str, name: str, emulated: Context) -> None:
-    """Those of first layers multiply pairs of channels; depthwise ones round what they multiplied one by one."""
+    """First layers multiply pairs of channels or of columns; depthwise ones round what they multiplied one by one."""
     problem = core.parse(text)
     check = Check(problem)
 
@@ -116,6 +118,18 @@ def test_first_layers_keep_what_is_not_finite_in_its_places(emulated: Context) -
     emulated.plan(problem, "few_channels_cpu").run(x=x, w=w, y=y)
     assert (y[..., 1, 2] == np.inf).all()
     y[..., 1, 2] = 6
+    assert (y == 6).all()
+
+
+def test_last_taps_of_rows_keep_what_is_not_finite_in_its_places(emulated: Context) -> None:
+    """The last one of an odd number of taps is half of a pair, whose other column belongs to the next pixel."""
+    problem = core.parse("conv forward bf16 n1 ic2 ih6 iw33 oc4 kh1 kw3 sw2")
+    x, w = (np.ones(argument.shape, argument.dtype) for argument in problem.arguments()[:2])
+    x[0, 1, 1, 5], x[0, 0, 3, 8] = np.inf, np.nan
+    y = np.full((1, 4, 6, 16), -1, x.dtype)
+    emulated.plan(problem, "few_planes_cpu").run(x=x, w=w, y=y)
+    assert (y[..., 1, 2] == np.inf).all() and np.isnan(y[..., 3, 3:5].astype(np.float32)).all()
+    y[..., 1, 2] = y[..., 3, 3:5] = 6
     assert (y == 6).all()
 
 
@@ -162,6 +176,13 @@ def test_declines_what_it_does_not_serve(emulated: Context) -> None:
             context.plan(core.parse(text), "cpu_pairs")
     assert emulated.plan(core.parse(served)).algorithm == "cpu_pairs"
     assert plain.plan(core.parse(served)).algorithm == "cpu_gemm"
+
+
+def test_strided_layers_are_left_to_pairs(emulated: Context) -> None:
+    """Winograd's method has more products at stride 2 than it saves next to pairs, not so at stride 1."""
+    layer = "conv forward bf16 n8 ic128 ih56 iw56 oc128 kh3 kw3{} ph1 pw1"
+    assert emulated.foreseen(core.parse(layer.format(" sh2 sw2"))) == "cpu_pairs"
+    assert emulated.foreseen(core.parse(layer.format(""))) == "winograd"
 
 
 def test_only_devices_with_the_instruction_are_probed() -> None:

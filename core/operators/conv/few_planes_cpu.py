@@ -17,7 +17,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
-from clgraft.core.planning.pairs import flush_defines
+from clgraft.core.planning.pairs import NUMBERS, flush_defines
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "few_planes_cpu"
@@ -28,6 +28,7 @@ MOST_ROWS = 8  # of a block
 SUMS = (24, 10)  # registers for sums, of 32 and of 16
 PAST_SUMS = 8  # past the caches, where a core has buffers for some lines that are stored in a row
 LEAST_SUMS = 6  # fewer would wait for each other
+VECTOR_LOAD, WEIGHT_LOAD = 0.5, 0.25  # time of pairs' loads in multiplications: vectors cross cache lines
 MOST_EMPTY = 0.5  # share of a row's lanes that has no pixels, with few outputs
 MOST_EMPTY_OF_MANY = 0.15  # and with many, which `few_channels_cpu` serves without empty lanes
 LINE_BYTES = 128 * 1024  # of the lines of a chunk of channels, which stay in a core's own cache
@@ -69,19 +70,24 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     many = outputs > MOST_PLANES
     if many and not has_32_registers(device):
         raise Declined("is for processors with 32 registers where outputs are many")
-    if many and flush_defines(p.dtype, device):
-        raise Declined("leaves pairs of channels to few_channels_cpu where outputs are many")
+    # at stride 2 neighbouring columns are the halves of a number of 32 bits, an operand
+    paired = flush_defines(p.dtype, device)
+    pairs = bool(paired) and width.stride == 2 and width.step == 1
+    if many and paired and not pairs:
+        raise Declined("leaves pairs of channels to few_channels_cpu where outputs are many and columns are no pairs")
     if columns - width.size > (MOST_EMPTY_OF_MANY if many else MOST_EMPTY) * columns:
         raise Declined(f"rows of {width.size} pixels leave too much of {columns} lanes empty")
     past = past_caches(planner, p, lanes, PRODUCTS)
-    rows, together = _tile(height, outputs, PAST_SUMS if past else SUMS[0 if has_32_registers(device) else 1])
-    weight_bytes = channels * grid.taps * round_up(outputs, together) * size
+    rows, together = _tile(height, outputs, PAST_SUMS if past else SUMS[0 if has_32_registers(device) else 1], pairs)
+    taps = height.taps * (ceil_div(width.taps, NUMBERS) if pairs else width.taps)
+    weight_bytes = channels * taps * round_up(outputs, together) * size
     if weight_bytes > WEIGHT_BYTES:
         raise Declined(f"serves up to {WEIGHT_BYTES} bytes of weights, got {weight_bytes}")
     pitch = columns + round_up(ceil_div((width.taps - 1) * width.step, width.stride), lanes)
     lines = (rows - 1) * height.stride + (height.taps - 1) * height.step + 1
-    plane_bytes = lines * width.stride * pitch * size
-    sorted_bytes = plane_bytes if width.stride > 1 else size
+    kinds = 1 if pairs else width.stride  # of columns, which have lines of their own
+    plane_bytes = lines * kinds * pitch * size
+    sorted_bytes = plane_bytes if kinds > 1 else size
     sum_bytes = rows * round_up(outputs, together) * columns * size if not many else size
     room = device.local_memory - weight_bytes - sum_bytes - sorted_bytes - 5 * 128
     if plane_bytes > room:
@@ -93,6 +99,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         **{"VL": lanes, "HALF_VL": lanes // 2, "O": together, "R": rows},
         **{"KH": height.taps, "KW": width.taps, "DH": height.step, "DW": width.step},
         **{"SH": height.stride, "SW": width.stride},
+        **({**paired, "PAIRS_OF_COLUMNS": 1} if pairs else {}),
         **{**GRID.defines(), **epilogue_defines(epilogue), **past},
     }
     source, target = ("x", "y") if forward else ("dy", "dx")
@@ -112,7 +119,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     return Launches((launch,))
 
 
-def _tile(height: GridAxis, outputs: int, sums: int) -> tuple[int, int]:
+def _tile(height: GridAxis, outputs: int, sums: int, pairs: bool) -> tuple[int, int]:
     """Return the rows and outputs that are summed together: those with the fewest multiplications and loads.
 
     Raises
@@ -123,8 +130,11 @@ def _tile(height: GridAxis, outputs: int, sums: int) -> tuple[int, int]:
 
     def cost(tile: tuple[int, int]) -> float:
         rows, together = tile
-        lines = (rows - 1) * height.stride + (height.taps - 1) * height.step + 1
-        loads = lines / (rows * together * height.taps)
+        if pairs:
+            loads = VECTOR_LOAD / together + WEIGHT_LOAD / rows
+        else:  # weights are multiplied from memory, and a vector serves all rows that it meets
+            lines = (rows - 1) * height.stride + (height.taps - 1) * height.step + 1
+            loads = lines / (rows * together * height.taps)
         return round_up(height.size, rows) * round_up(outputs, together) * (1 + loads)
 
     tiles = [

@@ -4,10 +4,11 @@
 //         a[row][p] * b[column][p]
 //
 // One of a and b is x, the other one dy; rows are the channels of a group in a, columns those in b. a is read where it
-// lies: a step multiplies with one pixel of each of MR rows, from cache lines that the next steps use; of numbers of 16
-// bits, a block's are converted into local memory first, for all tiles of columns. b is transposed block by block into
-// local memory. So the tensor with fewer channels should be b. A block's pixels are numbered over all images. Operands
-// that are pairs are of two neighbours of an image, which has an even number of pixels.
+// lies: a step multiplies with one pixel of each of MR rows, from cache lines that the next steps use. Numbers of 16
+// bits are converted into local memory, a line of each row just before the first tile's products, for all tiles of
+// columns. b is transposed block by block into local memory. So the tensor with fewer channels should be b. A block's
+// pixels are numbered over all images. Operands that are pairs are of two neighbours of an image, which has an even
+// number of pixels.
 //
 // Work-items, which are work-groups, share items by tickets: a split of the pixels (innermost), a range of row tiles, a
 // range of column tiles in one group. What the next block reads is asked for while this one is multiplied, evenly
@@ -31,19 +32,11 @@
 #define ROW_OPERAND(i, p) OPERAND_AT(a_of[i] + at, 0)
 #endif
 
-// to[i][p] = element p of row i of a block of `count` pixels: the first one is pixel `begin` of an image, at a[i] + at.
-void convert_rows(local real *to, const int pitch, global const stored **a, long at, const int count, const long begin,
-                  const long pixels, const long image_size) {
-    for (int p = 0, end = (int)min((long)count, pixels - begin); p < count;) {
-        for (int i = 0; i < MR; i++) {
-            int k = p;
-            for (; k + VL <= end; k += VL) STORE_REALS(to + i * pitch + k, VLOAD(a[i] + at, k - p));
-            for (; k < end; k++) to[i * pitch + k] = LOAD(a[i] + at, k - p);
-        }
-        at += end - p + image_size - pixels;
-        p = end;
-        end = (int)min((long)count, end + pixels);
-    }
+// to[i] = from[i] for i < count, and for some after these of the `room` that there are.
+void convert_run(local real *to, global const stored *from, const int count, const int room) {
+    int i = 0;
+    for (; i < count && i + VL <= room; i += VL) STORE_REALS(to + i, VLOAD(from, i));
+    for (; i < count; i++) to[i] = LOAD(from, i);
 }
 
 typedef struct {
@@ -112,13 +105,12 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                                                                        : (realv)(0);
                     }
                 }
-                if (CONVERTED && tile == 0)
-                    convert_rows(rows_of_block, pitch, a_of, image * a_image + begin, count, begin, pixels, a_image);
                 long at = image * a_image + begin;
                 int end = (int)min((long)count, pixels - begin);  // of an image's pixels
                 local const operand *vectors = turned + tile * turned_pitch;
                 for (int p = 0; p < count;) {
-                    const int stop = asks ? min(p / LINE * LINE + LINE, end) : end;
+                    const bool converts = CONVERTED && tile == 0;
+                    const int stop = asks || converts ? min(p / LINE * LINE + LINE, end) : end;
                     if (asks) {
                         global const stored *a_next = as + next_a[p / LINE] + row * pixels;
                         global const stored *b_next =
@@ -129,6 +121,8 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                         }
                         for (int i = 0; i < asked; i++) __builtin_prefetch(b_next + i * pixels, 0, 2);
                     }
+                    if (converts)
+                        TILE_ROWS convert_run(rows_of_block + i_ * pitch + p, a_of[i_] + at, stop - p, end - p);
                     for (; p < stop; p += NUMBERS) {
                         TILE_STEP(acc, ROW_OPERAND(i_, p), vector_[v_] = LOAD_OPERANDS(vectors + v_ * VL))
                         at += NUMBERS;
