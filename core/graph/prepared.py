@@ -17,6 +17,7 @@ from clgraft.core.graph.structure import Node
 from clgraft.core.planning.launches import Buffer, Launch, Launches, Scalar, Workspace
 from clgraft.core.planning.workspace import ALIGN
 from clgraft.core.problem import Argument, round_up
+from clgraft.core.runtime.arrays import in_one_block
 from clgraft.core.runtime.plan import Plan
 
 ITEM = np.dtype(np.float32).itemsize  # kept memory is made of these, whatever it holds
@@ -170,12 +171,7 @@ def _memory(context: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
     """
     if context.device.host_access == "staged":
         return {name: _on_device(context, nbytes) for name, nbytes in sizes.items()}
-    block = np.empty((sum(sizes.values()) + ALIGN) // ITEM, np.float32)
-    place, found = -block.ctypes.data % ALIGN // ITEM, {}
-    for name, nbytes in sizes.items():
-        found[name] = block[place : place + nbytes // ITEM]
-        place += nbytes // ITEM
-    return found
+    return {name: part.view(np.float32) for name, part in in_one_block(sizes, ALIGN).items()}
 
 
 def _on_device(context: Any, nbytes: int) -> Any:

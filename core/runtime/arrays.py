@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.errors import ExecutionError
+from clgraft.core.problem import round_up
 
 ALIGNMENT = 128  # bytes
 
@@ -19,6 +20,19 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
     block = np.empty(nbytes + alignment, np.uint8)
     start = -block.ctypes.data % alignment
     return block[start : start + nbytes]
+
+
+def in_one_block(sizes: Mapping[str, int], alignment: int = ALIGNMENT) -> dict[str, np.ndarray]:
+    """Return host memory by name, of these numbers of bytes, as parts of one block.
+
+    NumPy asks the system for huge pages for large arrays only, which a block of many small ones is.
+    """
+    block = aligned(sum(round_up(nbytes, alignment) for nbytes in sizes.values()), alignment)
+    place, found = 0, {}
+    for name, nbytes in sizes.items():
+        found[name] = block[place : place + nbytes]
+        place += round_up(nbytes, alignment)
+    return found
 
 
 def empty(context: Any, shape: Sequence[int], dtype: str) -> Any:

@@ -14,9 +14,12 @@
 //     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side
 //     EPILOGUE_ALIGNED_CHANNELS(...)        the same where EXTRAS_ALIGNED, in kernels with ALIGNED_EXTRAS
 //     EPILOGUE_ELEMENT(value, channel, at)  one element
+//     ASK_EXTRAS(at)                        asks for the lines of extra inputs with element `at` of the result
 #if defined(EPILOGUE) || defined(PROLOGUE) || defined(GRADIENT_SUMS)
 #include "pointwise/value.cl"
 #endif
+
+#include "common/prefetch.cl"
 
 #ifdef EPILOGUE
 #define EXTRA_FIELD(n) global const stored *x##n;
@@ -109,6 +112,12 @@ real epilogue_element(const real value, const Epilogue epilogue, const long chan
 #define EPILOGUE_VECTOR(value, channel, at) epilogue_vector(value, epilogue, channel, at)
 #define EPILOGUE_CHANNELS(value, channel, at) epilogue_channels(value, epilogue, channel, at)
 #define EPILOGUE_ELEMENT(value, channel, at) epilogue_element(value, epilogue, channel, at)
+#define ASK_EXTRA(n) PREFETCH(epilogue.x##n + asked_at);
+#define ASK_EXTRAS(at)              \
+    {                               \
+        const long asked_at = (at); \
+        WHOLE_EXTRAS(ASK_EXTRA)     \
+    }
 #else
 #define EPILOGUE_PARAMETERS
 #define PASS_EPILOGUE_PARAMETERS
@@ -120,4 +129,5 @@ real epilogue_element(const real value, const Epilogue epilogue, const long chan
 #define EPILOGUE_ALIGNED_CHANNELS(value, channel, at) (value)
 #define EXTRAS_ALIGNED true
 #define EPILOGUE_ELEMENT(value, channel, at) (value)
+#define ASK_EXTRAS(at)
 #endif

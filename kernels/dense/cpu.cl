@@ -189,7 +189,7 @@ kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), 
                     if (v < whole || inside) {
 #pragma unroll
                         for (int r = 0; r < NV; r++) {
-                            __builtin_prefetch(w + r * (long)columns + v * VL + ahead);
+                            __builtin_prefetch(w + r * (long)columns + v * VL + ahead, 0, 2);
                             weight[r] = VLOAD(w, r * (long)columns + v * VL);
                         }
                     } else {

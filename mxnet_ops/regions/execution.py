@@ -16,6 +16,7 @@ from clgraft.core.graph.compiled import preferences_of
 from clgraft.core.graph.passes import Image
 from clgraft.core.operators.dropout import KEY_WORDS
 from clgraft.core.planning.precision import mixed_precision
+from clgraft.core.runtime.arrays import in_one_block
 from clgraft.core.runtime.plan import SKIP
 from clgraft.mxnet_ops.engine.arrays import MIXED
 from clgraft.mxnet_ops.engine.calls import ffi, lib
@@ -126,7 +127,8 @@ class RegionProgram:
             if self.staged:  # arrays of the runtime: kernels stay bound to them from run to run
                 arrays: dict[str, Any] = {n: Copy(self.context, values[n].nbytes) for n in self.lowering.kept}
             else:
-                arrays = {n: self.context.empty(values[n].shape, values[n].dtype) for n in self.lowering.kept}
+                found = in_one_block({n: values[n].nbytes for n in self.lowering.kept})
+                arrays = {n: part.view(values[n].dtype).reshape(values[n].shape) for n, part in found.items()}
             return {**arrays, **{name: Copy(self.context, nbytes) for name, nbytes in self._copied.items()}}
 
     def give_back(self, arrays: dict[str, Any]) -> None:

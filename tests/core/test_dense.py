@@ -9,6 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core import DenseProblem, ProblemError
+from clgraft.core.operators.dense import cpu
 from clgraft.core.session.context import Context
 from tests.core.rounding_bounds import run_to_bound
 from tests.problem_sets import problem_lines
@@ -40,6 +41,21 @@ def fresh_context(**changes: int) -> Context:
     context = Context.on(None)
     context.device = replace(context.device, **changes)
     return context
+
+
+@pytest.mark.parametrize("batch", [1, 5, 13])
+@pytest.mark.parametrize("kib", [cpu.SUMS_KIB, 1])
+def test_sums_along_columns_in_blocks(context, monkeypatch, batch: int, kib: int) -> None:
+    """Columns are several blocks of sums, and rows several chunks of weights."""
+    if not context.device.is_cpu:
+        pytest.skip("the kernel is for CPU devices")
+    monkeypatch.setattr(cpu, "SUMS_KIB", kib)
+    monkeypatch.setattr(cpu, "CHUNK_BYTES", 16 * 1024)
+    problem, other = DenseProblem("backward_data", batch, 5003, 101), fresh_context()
+    (launch,) = other.choose(problem, "cpu").launches.launches
+    assert launch.kernel.function_name == "dense_columns" and launch.global_size[0] > 1
+    check(other, problem, "cpu")
+    check(other, problem, "cpu", accumulate=True)
 
 
 @pytest.fixture(scope="module", params=["64 cores", "256-bit vectors", "little local memory"])

@@ -236,6 +236,21 @@ def test_norms_take_activations_across_forward_and_backward(rng, monkeypatch, ac
     assert len(whole) == 3 + 2  # of each convolution, and of each activation that another convolution reads
 
 
+def test_what_lives_until_backward_is_one_block(rng, monkeypatch):
+    """The system has huge pages for a large block, not for many small arrays."""
+    taken, take = [], execution.RegionProgram.take
+    monkeypatch.setattr(execution.RegionProgram, "take", lambda self: taken.append(take(self)) or taken[-1])
+    one, joined, _ = both(with_loss(dropout=False))
+    arrays, states = arrays_of(one, rng, data=(3, *DATA[1:]))
+    compare(*(evaluate(each, arrays, [], auxiliary=states) for each in (one, joined)))
+    kept = [array for array in max(taken, key=len).values() if array.size]
+    assert len(kept) > 2
+    places = sorted((array.ctypes.data, array.ctypes.data + array.nbytes) for array in kept)
+    assert all(start % 128 == 0 for start, _ in places)
+    gaps = [start - end for (_, end), (start, _) in zip(places, places[1:])]
+    assert all(0 <= gap < 128 for gap in gaps)
+
+
 @pytest.mark.parametrize("last", ["leaky", "pool"])
 def test_a_backward_reads_no_output_that_mxnet_does_not_hand_over(rng, monkeypatch, last):
     """Gradients of rectifiers read results and maxima, but not those that leave the region."""

@@ -25,6 +25,8 @@ FILE = "dense/cpu.cl"
 ROWS = {True: {1: 8, 2: 8, 4: 6, 8: 3}, False: {1: 6, 2: 4, 4: 3}}
 PACKED_KIB = 24  # size of a chunk of the batch, which stays in the L1 cache together with the weights
 ITEM_ROWS = 48
+SUMS_KIB = 128  # size of a block of sums along columns, which stays in the L2 cache; rows are read in long pieces then
+CHUNK_BYTES = 192 * 1024  # of the weights that all blocks of the batch meet from the L2 cache
 MOST_BATCH = 64  # most results of the batch of a work-item
 MOST_COLUMN_BATCH = 16  # with larger batches, results go through the cache too often
 SUM_BYTES = 192 * 1024
@@ -34,14 +36,14 @@ PART = 2048  # rows or columns that make a part worth its sum
 SUM_RANGE = 4096  # elements that a work-item of dense_sum adds
 # settings that a search tries
 SEARCHED_ROWS = (24, 48, 96, 192)
-SEARCHED_KIB = (12, 24, 48)
+SEARCHED_KIB = {"nt": (12, 24, 48), "nn": (32, 64, 128, 256), "tn": (12, 24, 48)}
 
 
 @dataclass(frozen=True)
 class _Shape:
     """What all kernels of a product share: register tile, bytes of an element in arithmetic, local memory, cores.
 
-    And the blocking: wanted rows of weights of a work-item, bytes of a packed chunk of the batch.
+    And the blocking: wanted rows of weights of a work-item, bytes of a packed chunk of the batch or a block of sums.
     """
 
     rows: int
@@ -60,13 +62,14 @@ class _Shape:
 def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: the heuristic's (none), then ``packed`` KiB of the batch and ``rows`` of weights.
 
-    Rows of a work-item count only for sums along the weights' rows.
+    Rows of a work-item count only for sums along the weights' rows. For those along columns, KiB are those of sums.
     """
     if not planner.device.is_cpu or problem.direction == "backward_bias":
         return
     yield {}
-    for packed in SEARCHED_KIB:
-        for rows in SEARCHED_ROWS if product_of(problem).form == "nt" else (ITEM_ROWS,):
+    form = product_of(problem).form
+    for packed in SEARCHED_KIB[form]:
+        for rows in SEARCHED_ROWS if form == "nt" else (ITEM_ROWS,):
             yield {"packed": packed, "rows": rows}
 
 
@@ -83,14 +86,15 @@ def plan(
 ) -> Launches:
     """Plan one product and, where its sums are split, the launch that adds the parts."""
     device = planner.device
-    chosen = {"packed": PACKED_KIB, "rows": ITEM_ROWS, **{k: int(v) for k, v in (settings or {}).items()}}
-    if len(chosen) > 2 or min(chosen.values()) < 1:
-        raise Declined(f"got settings {dict(settings or {})}, expected packed and rows from 1")
     if not device.is_cpu:
         raise Declined("made for CPU devices")
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
     product = product_of(problem)
+    default = {"packed": SUMS_KIB if product.form == "nn" else PACKED_KIB, "rows": ITEM_ROWS}
+    chosen = {**default, **{k: int(v) for k, v in (settings or {}).items()}}
+    if len(chosen) > 2 or min(chosen.values()) < 1:
+        raise Declined(f"got settings {dict(settings or {})}, expected packed and rows from 1")
     if not problem.batch:
         raise Declined("has nothing to multiply")
     wide = has_32_registers(device)
@@ -210,9 +214,10 @@ def _columns(
     if product.r > MOST_COLUMN_BATCH:
         raise Declined(f"is for batches of at most {MOST_COLUMN_BATCH}")
     batch = round_up(product.r, shape.batch)
-    wanted = max(shape.packed_bytes * 4 // 3 // (shape.batch * shape.size), shape.lanes)
+    wanted = max(min(shape.packed_bytes, shape.local_bytes) // (batch * shape.size), shape.lanes)
     item_columns = even_blocks(product.t, shape.lanes, wanted, shape.units)
     sums = item_columns * batch * shape.size
+    chunk = max(CHUNK_BYTES // (item_columns * shape.size * shape.rows), 1) * shape.rows
     blocks = ceil_div(product.t, item_columns)
     parts, length = parts_of(blocks, product.s, shape.units)
     layout = WorkspaceLayout()
@@ -223,7 +228,7 @@ def _columns(
         (1, 1),
         (
             *_operands(problem, product, partial),
-            *ints(item_columns, length, 16 * shape.rows),
+            *ints(item_columns, length, chunk),
             Local(sums),
             *epilogue_arguments(epilogue, problem.dtype),
         ),

@@ -105,9 +105,9 @@ inline __attribute__((always_inline)) void sum_block(
         const int v = min(n * VL, last_v);
 #ifndef XH
 #pragma unroll
-        for (int k = 0; k < PARTS; k++, ahead->x += VL) PREFETCH(ahead->x);
+        for (int k = 0; k < PARTS; k++, ahead->x += VL) PREFETCH_FAR(ahead->x);
 #pragma unroll
-        for (int k = 0; k < R; k++, ahead->dy += VL) PREFETCH(ahead->dy);
+        for (int k = 0; k < R; k++, ahead->dy += VL) PREFETCH_FAR(ahead->dy);
 #if DATA
 #pragma unroll
         for (int k = 0; !past && k < PARTS; k++, ahead->dx += VL) PREFETCH_TO_WRITE(ahead->dx);

@@ -12,6 +12,12 @@
 #include "common/epilogue.cl"
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
+
+#if SH * SW > 1  // memory is read several times as fast as results are made
+#define PREFETCH_ROWS PREFETCH_FAR
+#else
+#define PREFETCH_ROWS PREFETCH
+#endif
 #include "conv/depthwise/planes.cl"
 #include "conv/past_caches.cl"
 
@@ -73,7 +79,7 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                 for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * dw, iw);
                 const maskv fresh = TO_MASK(LANES >= v0 - v);
 #pragma unroll
-                for (int k = 0; k < R * SH * SW; k++, ahead += VL) PREFETCH(ahead);
+                for (int k = 0; k < R * SH * SW; k++, ahead += VL) PREFETCH_ROWS(ahead);
 #pragma unroll
                 for (int k = 0; !past && k < R; k++, to_ahead += VL) PREFETCH_TO_WRITE(to_ahead);
                 realv sum[R];

@@ -67,9 +67,9 @@ kernel void depthwise_rows_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_o
                 for (int u0 = top; u0 < bottom; u0 += u0 % dh == dh - 1 ? (R - 1) * dh + 1 : 1) {
                     const int h = u0 * SH + grid.begin_h;
 #pragma unroll
-                    for (int k = 0; k < R * SH * SW; k++, x_ahead += VL) PREFETCH(x_ahead);
+                    for (int k = 0; k < R * SH * SW; k++, x_ahead += VL) PREFETCH_FAR(x_ahead);
 #pragma unroll
-                    for (int k = 0; k < R; k++, dy_ahead += VL) PREFETCH(dy_ahead);
+                    for (int k = 0; k < R; k++, dy_ahead += VL) PREFETCH_FAR(dy_ahead);
                     const long last = grads + (long)min(u0 + (R - 1) * dh, bottom - 1) * ow + v + VL;
                     if (last > batch * filters * y_size ||
                         !block_loadable(plane, batch * channels * x_size, h, column, ih, iw, dh, dw)) {

@@ -140,6 +140,11 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                     global const stored *asking = OPEN(x) + ask_source[tile] + (next_from + asked) * row_size;
                     const int every = ask_source[tile] >= 0 && asks > 0 ? max(k_count / asks, 1) : k_count;
                     realv acc[MR][NV];
+                    if (last_part) {  // what is joined with the results, which would wait for memory one by one
+                        TILE_ROWS {
+                            TILE_VECTORS { ASK_EXTRAS(tile_target[tile] + (m + i_) * pixels + v_ * VL) }
+                        }
+                    }
                     START_TILE(acc, has_bias && from == 0, OPEN(bias) + group * m_count + m, m_rows)
 #if KEEP_SUMS
                     local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
