@@ -1,5 +1,5 @@
 // A hint to load memory early, where a compiler knows the builtin. NO_PREFETCH is for checkers that do not.
-// PREFETCH_FAR loads into the L2 cache alone, where what streams from memory does not wait for the few buffers of L1.
+// PREFETCH_FAR loads into the L2 cache alone, which is faster for most of what streams from memory.
 
 #if defined(__has_builtin) && !defined(NO_PREFETCH)
 #if __has_builtin(__builtin_prefetch)

@@ -24,6 +24,7 @@ from tests.core.every_run import SETS, in_directions
 from tests.problem_sets import problem_lines
 
 OPTIONS = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-fsyntax-only", "-Dasm=__asm__")
+OPTIONS += ("-Dintel_vec_len_hint(lanes)=vec_type_hint(float)",)  # an attribute that only Intel's compiler knows
 # what macros declare, of which a kernel needs some, and local memory, which the first work-item has written
 QUIET = ("-Wno-unused-variable", "-Wno-unused-function", "-Wno-sometimes-uninitialized")
 NVPTX = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-cl-ext=+cl_khr_fp64,+cl_khr_fp16")
