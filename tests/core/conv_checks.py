@@ -104,6 +104,14 @@ def force_choices(monkeypatch: pytest.MonkeyPatch) -> list:
     return wanted
 
 
+def force_smallest(forced: list, units: str, text: str, stages: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Force the smallest tile of units, by windows if these have stages; return the text in a type of the units."""
+    forced[:] = [SMALLEST[units], 1]
+    if stages:
+        monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: (SMALLEST[units], stages, 1))
+    return text.replace(" bf16 ", " f16 ") if units == "dot2" else text
+
+
 def force_halves(monkeypatch: pytest.MonkeyPatch) -> list:
     """Return a list for a tile, a number of parts and, if it is to be true, whether they are joined in one launch.
 

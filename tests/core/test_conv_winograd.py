@@ -69,6 +69,13 @@ def context(tile: int) -> Context:
     return Context.on(None)
 
 
+def check_twice_and_added(context: Context, problem: core.ConvProblem) -> None:
+    """Compare with float64, in two runs with the same bits, and in one that adds to what is there."""
+    first = check(context, problem, "winograd", spread=SPREAD)
+    assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
+    check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", LINES)
 def test_matches_float64(context: Context, tile: int, name: str, direction: str) -> None:
@@ -331,9 +338,7 @@ def expect_tiles(problem: core.ConvProblem, tile: int) -> bool:
 def test_rows_and_columns_match_float64(context: Context, tile: int, name: str, direction: str) -> None:
     problem = core.parse(ROWS_AND_COLUMNS[name]).with_direction(direction)
     if expect_tiles(problem, tile):
-        first = check(context, problem, "winograd", spread=SPREAD)
-        assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
-        check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+        check_twice_and_added(context, problem)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -407,9 +412,7 @@ DILATED = {
 @pytest.mark.parametrize("name", DILATED)
 def test_dilated_match_float64(context: Context, tile: int, name: str, direction: str) -> None:
     problem = core.parse(DILATED[name]).with_direction(direction)
-    first = check(context, problem, "winograd", spread=SPREAD)
-    assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
-    check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+    check_twice_and_added(context, problem)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -455,9 +458,7 @@ STRIDED = {
 @pytest.mark.parametrize("name", STRIDED)
 def test_strided_match_float64(context: Context, tile: int, name: str, direction: str) -> None:
     problem = core.parse(STRIDED[name]).with_direction(direction)
-    first = check(context, problem, "winograd", spread=SPREAD)
-    assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
-    check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+    check_twice_and_added(context, problem)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -15,7 +15,7 @@ from clgraft.core.operators.conv.gemm_gpu import halves
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import HalvesTile, tiles
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import ROUNDING, SMALLEST, an_h200, on_units, run_after_sums
+from tests.core.conv_checks import ROUNDING, SMALLEST, an_h200, force_smallest, on_units, run_after_sums
 from tests.core.graphs import sample
 
 EPS = 1e-3
@@ -88,10 +88,8 @@ def run_and_check(context: Context, graph: Graph, mean: float = 3.0) -> dict[str
 @pytest.mark.parametrize("units", SMALLEST)
 @pytest.mark.parametrize(("text", "stages"), LAYERS.items())
 def test_matches_float64(text: str, stages: int, units: str, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    forced[:] = [SMALLEST[units], 1]
-    if stages:
-        monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: (SMALLEST[units], stages, 1))
-    run_and_check(on_units(units), layer_and_norm(text.replace(" bf16 ", " f16 ") if units == "dot2" else text))
+    text = force_smallest(forced, units, text, stages, monkeypatch)
+    run_and_check(on_units(units), layer_and_norm(text))
 
 
 @pytest.mark.exhaustive
