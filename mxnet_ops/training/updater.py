@@ -10,7 +10,7 @@ import mxnet as mx
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.changes import changed
-from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, Resident, resident_of, state_of_all
+from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, MASTER, Resident, resident_of, state_of_all
 from clgraft.mxnet_ops.training.update import (
     RULES,
     Item,
@@ -19,6 +19,7 @@ from clgraft.mxnet_ops.training.update import (
     compile_update,
     groups_of,
     optimizer_of,
+    state_kind,
     states_of,
     unserved,
     unserved_type,
@@ -135,11 +136,13 @@ class Updates:
         updater.states_synced[index] = True
         master, states = states_of(optimizer, updater.states[index], mixed)
 
-        def of(array: Any, negative: bool = False) -> Resident:
-            return resident_of(array) or Resident(array, resident.home, negative=negative)
+        def of(array: Any, kind: str, negative: bool = False) -> Resident:
+            known = resident_of(array)
+            return known or Resident(array, resident.home, negative=negative, lies=resident.beside(kind))
 
         signs = RULES[type(optimizer)].negative
-        item = Item(resident, tuple(map(of, states, signs)), None if master is None else of(master))
+        kinds = [state_kind(number) for number in range(len(states))]
+        item = Item(resident, tuple(map(of, states, kinds, signs)), None if master is None else of(master, MASTER))
         state = updater.states[index]
         self._known[index] = _Known(item, item.weight.gradient, state, type(optimizer), state_of_all())
         return item
