@@ -208,10 +208,12 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             scaler = getattr(self, "_amp_loss_scaler", None)
             if scaler is not None and scaler.has_overflow(self._with_gradients()):
                 return
-            fresh = {index: _is_fresh(items[index], array) for index, _, array in learned}
-            for index, parameter, array in learned:
-                if not (fresh[index] or ignore_stale_grad):
-                    raise UserWarning(STALE.format(parameter.name, array.context))
+            fresh = {index: item is not None and item.weight.fresh for index, item in items.items()}
+            if not all(fresh.values()):  # else the device waits for less
+                fresh = {index: _is_fresh(items[index], array) for index, _, array in learned}
+                for index, parameter, array in learned:
+                    if not (fresh[index] or ignore_stale_grad):
+                        raise UserWarning(STALE.format(parameter.name, array.context))
             taken = all(fresh[index] for index, _ in moved)
         finally:
             if prepared is not None and not taken:

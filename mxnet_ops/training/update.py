@@ -166,8 +166,8 @@ class Update:
     read: tuple[Resident, ...]
     changing: tuple[Resident, ...]
 
-    def run(self, optimizer: Optimizer, rescale: float, numbers: Sequence[Numbers]) -> None:
-        """Update the parameters.
+    def scalars(self, optimizer: Optimizer, rescale: float, numbers: Sequence[Numbers]) -> list[float]:
+        """Return the numbers of an update, in the plan's order.
 
         Parameters
         ----------
@@ -183,7 +183,11 @@ class Update:
         for group, (lr, wd, updates) in firsts.items():
             scalars = {**optimizer.scalars(updates, lr), "rescale": rescale, "decay": wd}
             found.update({f"{name}{_suffix(group)}": value for name, value in scalars.items()})
-        self.plan.run_bound(self.bound, [found[name] for name in self.plan.scalars])
+        return [found[name] for name in self.plan.scalars]
+
+    def run(self, scalars: Sequence[float]) -> None:
+        """Update the parameters with the numbers of a step."""
+        self.plan.run_bound(self.bound, scalars)
 
 
 def _suffix(group: int) -> str:

@@ -50,6 +50,7 @@ class Prepared:
         self.decays = tuple(each.wd != 0 for each in self.numbers)
         self._optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(self.decays)}
         self.update: Update | None = None
+        self._scalars: list[float] = []
 
     def find(self, compiled: dict[Any, Update], arrays: tuple[int, ...]) -> None:
         """Take the compiled update of arrays, given by their identities, or compile it."""
@@ -62,12 +63,14 @@ class Prepared:
             context = self.items[0].weight.home.context
             compiled[key] = compile_update(context, self.items, groups, self._optimizers, self.decays)
         self.update = compiled[key]
+        optimizer = self._optimizers[max(self.decays)]
+        self._scalars = self.update.scalars(optimizer, self._optimizer.rescale_grad, self.numbers)
 
     def run(self) -> None:
         """Update the parameters, after their backward; the update is queued."""
         assert self.update is not None
         self.items[0].weight.home.send(self.update.read)
-        self.update.run(self._optimizers[max(self.decays)], self._optimizer.rescale_grad, self.numbers)
+        self.update.run(self._scalars)
         for one in self.update.changing:
             one.place = DEVICE
         changed(item.weight.array for item in self.items)
