@@ -90,11 +90,10 @@ class Home:
 
     def send(self, residents: Iterable[Resident]) -> None:
         """Send the elements that are newer on the host."""
-        for resident in residents:
+        for resident in [one for one in residents if one.place == HOST]:
+            self.settle()  # after which it may be newer on the device
             if resident.place == HOST:
-                self.settle()  # after which it may be newer on the device
-                if resident.place == HOST:
-                    resident.send()
+                resident.send()
 
     def settle(self) -> None:
         """Wait for the regions that were called."""
