@@ -102,7 +102,7 @@ class Found(NamedTuple):
         Places of the other inputs, and their types.
     parameters : tuple of Parameter
         Gluon's, whose arrays the residents are.
-    gradients, requests : list
+    written, requests : list
         Of the parameters: their gradients and how these are written, which residents follow.
     """
 
@@ -113,7 +113,7 @@ class Found(NamedTuple):
     others: tuple[int, ...]
     dtypes: tuple[Any, ...]
     parameters: tuple[Any, ...]
-    gradients: list[Any]
+    written: list[Any]
     requests: list[str]
 
     def serves(self, args: Sequence[Any]) -> bool:
@@ -125,7 +125,7 @@ class Found(NamedTuple):
         if tuple([args[place].dtype for place in self.others]) != self.dtypes:
             return False
         same = self.requests == [parameter.grad_req for parameter in self.parameters]
-        return same and all(map(operator.is_, self.gradients, [parameter._grad for parameter in self.parameters]))
+        return same and all(map(operator.is_, self.written, [parameter._grad for parameter in self.parameters]))
 
 
 class CachedOp(inference.CachedOp):
