@@ -109,7 +109,9 @@ ALLOWED = {
     "core.operators": {"core.errors", "core.planning", "core.problem"},
     "core.graph": {"core.errors", "core.operators", "core.planning", "core.problem", "core.runtime"},
     "core.nn": {"core.errors", "core.graph", "core.operators", "core.problem"},
-    "core.model": {"core.errors", "core.graph", "core.nn", "core.operators", "core.planning", "core.session"},
+    "core.model": {
+        *("core.errors", "core.graph", "core.nn", "core.operators", "core.planning", "core.problem", "core.session"),
+    },
     "core.tuning": {
         *("core.abi", "core.errors", "core.graph", "core.operators"),
         *("core.planning", "core.problem", "core.runtime", "core.session"),

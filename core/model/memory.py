@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+from clgraft.core.problem import round_up
+
+APART = 128  # elements that arrays of a block begin at multiples of
 
 
 class Memory:
@@ -74,3 +80,40 @@ class Memory:
         for array in arrays:
             yield array, flat[start : start + array.size].reshape(array.shape)
             start += array.size
+
+
+class Block:
+    """Places for arrays one after another, and for arrays of other kinds that lie alike.
+
+    What is computed element by element for each of the arrays, such as an optimizer's update of parameters, gradients
+    and histories, can be computed for several of them at once: they are one array of each kind. Between them are zeros.
+
+    Parameters
+    ----------
+    memory : Memory
+    shapes : sequence of tuple of int
+        Of the arrays of each kind.
+    """
+
+    def __init__(self, memory: Memory, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._memory, self._shapes = memory, [tuple(shape) for shape in shapes]
+        self._starts = [0]
+        for shape in self._shapes:
+            self._starts.append(self._starts[-1] + round_up(math.prod(shape), APART))
+        self._kinds: dict[tuple[str, str], Any] = {}
+        self._taken: weakref.WeakValueDictionary[tuple[str, str, int], Any] = weakref.WeakValueDictionary()
+
+    def array(self, kind: str, place: int, dtype: str = "float32") -> Any:
+        """Return the array of a kind at a place, of zeros at first; None if somebody has it."""
+        key = (kind, dtype, place)
+        if key in self._taken:
+            return None
+        made = self.whole(kind, place, place, dtype)[: math.prod(self._shapes[place])].reshape(self._shapes[place])
+        self._taken[key] = made
+        return made
+
+    def whole(self, kind: str, first: int, last: int, dtype: str = "float32") -> Any:
+        """Return the arrays of a kind at some places, and what is between them, as one array of one axis."""
+        if (kind, dtype) not in self._kinds:
+            self._kinds[kind, dtype] = self._memory.zeros((self._starts[-1],), dtype)
+        return self._kinds[kind, dtype][self._starts[first] : self._starts[last + 1]]

@@ -111,8 +111,9 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         op_types = ", ".join(_recording.__dict__.get("op_types", {}))
-        plain.before_backward()
+        # first: what these wait for would else wait for all that the next line's operation does
         ends = [begin(original.__name__ == "grad") for begin in AROUND]
+        plain.before_backward()
         try:
             result = original(*args, **kwargs)
         except mx.MXNetError as failure:

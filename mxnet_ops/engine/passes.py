@@ -31,13 +31,13 @@ class Copy:
         self.address = int(context.ffi.cast("uintptr_t", made))
 
 
-def memory_of(array: Any) -> tuple[Any, int, int]:
+def memory_of(array: Any) -> tuple[Any, int, int, int]:
     """Return a NumPy or device array, or a copy, as a ``clg_mx_memory``; it must stay as long as C knows it."""
     if isinstance(array, Copy):
-        return ffi.cast("void *", array.address), abi.lib.CLG_ARRAY, 0
+        return ffi.cast("void *", array.address), abi.lib.CLG_ARRAY, 0, 0
     if isinstance(array, np.ndarray):
-        return ffi.cast("void *", array.ctypes.data), abi.lib.CLG_HOST, 0
-    return ffi.cast("void *", array.base_data.int_ptr), abi.lib.CLG_DEVICE, 0
+        return ffi.cast("void *", array.ctypes.data), abi.lib.CLG_HOST, 0, 0
+    return ffi.cast("void *", array.base_data.int_ptr), abi.lib.CLG_DEVICE, 0, array.offset
 
 
 def copy_of(place: int) -> str:
@@ -50,7 +50,7 @@ class _Filled:
     """Arguments of a plan for C: see ``clg_mx_argument``, ``clg_mx_pass``."""
 
     arguments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    fixed: list[tuple[Any, int, int]] = field(default_factory=list)
+    fixed: list[tuple[Any, int, int, int]] = field(default_factory=list)
     copies: list[int] = field(default_factory=list)
     keeps: bool = False
 

@@ -12,20 +12,22 @@ import ctypes
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 from mxnet.ndarray.ndarray import NDArray, NDArrayBase
 
-from clgraft.core.model.memory import Memory
+from clgraft.core.model.memory import Block, Memory
 from clgraft.mxnet_ops.engine.errors import OperatorError
 
 AVAILABLE = NDArrayBase.__module__ == "mxnet._ctypes.ndarray"  # a build with Cython reads handles without Python
 DTYPE, HALF = "float32", "float16"
 HOST, BOTH, DEVICE = "host", "both", "device"  # where the true elements are
+
+WEIGHT, GRADIENT, MASTER = "weight", "gradient", "master"  # kinds of arrays of a block
 
 _handle: Any = NDArrayBase.handle  # type: ignore[attr-defined]  # of the slot
 _known: dict[int, Resident] = {}  # by the identity of the array
@@ -88,11 +90,10 @@ class Home:
 
     def send(self, residents: Iterable[Resident]) -> None:
         """Send the elements that are newer on the host."""
-        for resident in residents:
+        for resident in [one for one in residents if one.place == HOST]:
+            self.settle()  # after which it may be newer on the device
             if resident.place == HOST:
-                self.settle()  # after which it may be newer on the device
-                if resident.place == HOST:
-                    resident.send()
+                resident.send()
 
     def settle(self) -> None:
         """Wait for the regions that were called."""
@@ -133,6 +134,39 @@ class Home:
             self.discards = False
 
 
+class Place(NamedTuple):
+    """Where an array lies among others of its kind, and those of the same parameter among theirs.
+
+    Attributes
+    ----------
+    block : Block
+    kind : str
+    number : int
+    """
+
+    block: Block
+    kind: str
+    number: int
+
+    def of(self, kind: str) -> Place:
+        """Return the place of what another kind has for the same parameter."""
+        return self._replace(kind=kind)
+
+
+def together(home: Home, arrays: Mapping[str, NDArray]) -> dict[str, Place]:
+    """Return places for the arrays of parameters, by their names: one after another in a block for each type.
+
+    Optimizers tell parameters apart by the ends of names, so those that end alike lie together.
+    """
+    places: dict[str, Place] = {}
+    for dtype in dict.fromkeys(array.dtype for array in arrays.values()):
+        alike = [name for name, array in arrays.items() if array.dtype == dtype]
+        alike.sort(key=lambda name: name.rsplit("_", 1)[-1])
+        block = Block(home.memory, [tuple(arrays[name].shape) for name in alike])
+        places.update((name, Place(block, WEIGHT, number)) for number, name in enumerate(alike))
+    return places
+
+
 class Resident:
     """What is on the device of an array.
 
@@ -145,9 +179,12 @@ class Resident:
         Whether the device has the elements with the other sign.
     device : array, optional
         What holds the elements; by default new memory.
+    lies : Place, optional
+        Where it is, or new memory is taken if nobody has it.
 
     Attributes
     ----------
+    lies : Place or None
     array : NDArray
         Another view of the memory on the host, which brings nothing.
     dtype : str
@@ -170,11 +207,17 @@ class Resident:
         Why the array is MXNet's alone again, if it is.
     """
 
-    def __init__(self, array: NDArray, home: Home, negative: bool = False, device: Any = None) -> None:
+    def __init__(
+        self, array: NDArray, home: Home, negative: bool = False, device: Any = None, lies: Place | None = None
+    ) -> None:
         self.array = array.detach()
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: str = np.dtype(array.dtype).name
         self.home, self.negative, self.taped = home, negative, True
+        if device is None and lies is not None:
+            device = lies.block.array(lies.kind, lies.number, self.dtype)
+            lies = None if device is None else lies
+        self.lies = lies
         self.device = home.memory.zeros(self.shape, self.dtype) if device is None else device
         self.place, self.left, self.request = HOST, "", "null"
         self.gradient: Resident | None = None
@@ -195,8 +238,14 @@ class Resident:
         array = parameter._grad[0] if parameter._grad else None
         if array is None or _known.get(id(array)) is self.gradient is not None:
             return
-        device = None if self.gradient is None else self.gradient.device
-        self.gradient = Resident(array, self.home, device=device)
+        if self.gradient is None:
+            self.gradient = Resident(array, self.home, lies=self.beside(GRADIENT))
+        else:
+            self.gradient = Resident(array, self.home, device=self.gradient.device, lies=self.gradient.lies)
+
+    def beside(self, kind: str) -> Place | None:
+        """Return the place of what another kind has for a parameter; None if that lies alone."""
+        return None if self.lies is None else self.lies.of(kind)
 
     def send(self) -> None:
         """Have the elements of the host on the device, too."""

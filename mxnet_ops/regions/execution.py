@@ -93,6 +93,18 @@ class RegionProgram:
         return frozenset(names[place] for place in self.lowering.backward(True, range(len(names))).zeros)
 
     @cached_property
+    def learned(self) -> tuple[str, ...]:
+        """Names of the residents among the region's variables."""
+        region = self.lowering.region
+        return tuple(name for name in region.names if name in region.residents)
+
+    @cached_property
+    def states(self) -> tuple[str, ...]:
+        """Names of the residents among the region's auxiliary states."""
+        region = self.lowering.region
+        return tuple(name for name in region.auxiliary_names if name in region.residents)
+
+    @cached_property
     def _last(self) -> dict[str, Image]:
         """The values that live from forward to backward in channels last."""
         return self.lowering.settled(preferences_of(self.context))
@@ -211,17 +223,16 @@ class Execution:
 
     def begin_backward(self) -> int:
         """Return the pattern of what a backward writes to residents, which nobody else does until it ends."""
-        residents, region = self._program.residents, self._program.lowering.region
+        residents = self._program.residents
         assert residents is not None
-        self._pattern = residents.begin_backward([name for name in region.names if name in region.residents])
+        self._pattern = residents.begin_backward(self._program.learned)
         return self._pattern
 
     def end_backward(self, good: bool) -> None:
         """Let others write to residents."""
-        residents, region = self._program.residents, self._program.lowering.region
+        residents = self._program.residents
         assert residents is not None
-        states = [name for name in region.auxiliary_names if name in region.residents]
-        residents.end_backward(self._pattern, states, self._program.zeros, good)
+        residents.end_backward(self._pattern, self._program.states, self._program.zeros, good)
 
     def keep(self) -> None:
         """Take arrays for what lives from forward to backward."""

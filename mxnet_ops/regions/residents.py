@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from clgraft.core.runtime.plan import ACCUMULATE, OVERWRITE
+from clgraft.core.runtime.plan import ACCUMULATE, OVERWRITE, SKIP
 from clgraft.mxnet_ops.regions.held import Held, held_as
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ class Residents(Held):
         super().__init__({name: resident.shape for name, resident in arrays.items()})
         self.arrays, self.homes = dict(arrays), tuple(homes)
         self.patterns: list[Pattern] = [()]
+        self._numbers: dict[Any, int] = {}  # of the patterns, by the parameters' names and how each is written
 
     @property
     def text(self) -> str:
         """The attribute of a region that has these residents."""
         return json.dumps({**json.loads(super().text), "tokens": len(self.homes)}, separators=(",", ":"))
 
-    def begin_backward(self, learned: Collection[str]) -> int:
+    def begin_backward(self, learned: tuple[str, ...]) -> int:
         """Return the number of the pattern that a backward follows, and let nobody else write until it ends.
 
         A gradient is added to if that is its request, or if another region, or this one, has written it in the same
@@ -50,18 +51,23 @@ class Residents(Held):
         for home in self.homes:
             home.lock.acquire()
         try:
-            pattern: list[tuple[str, int]] = []
-            for name in learned:
+            found = []
+            for name in learned:  # in line: it is on the way from a forward to its backward
                 resident = self.arrays[name]
                 gradient, home = resident.gradient, resident.home
-                if gradient is not None and resident.request != "null" and not home.discards:
-                    again = resident.request == "add" or gradient.backward == home.backwards
-                    pattern.append((name, ACCUMULATE if again else OVERWRITE))
-                    gradient.backward = home.backwards
-            found = tuple(pattern)
-            if found not in self.patterns:
-                self.patterns.append(found)
-            return self.patterns.index(found)
+                if gradient is None or resident.request == "null" or home.discards:
+                    found.append(SKIP)
+                    continue
+                again = gradient.backward == home.backwards or resident.request == "add"
+                gradient.backward = home.backwards
+                found.append(ACCUMULATE if again else OVERWRITE)
+            modes = tuple(found)
+            if (learned, modes) not in self._numbers:
+                pattern = tuple((name, mode) for name, mode in zip(learned, modes) if mode != SKIP)
+                if pattern not in self.patterns:
+                    self.patterns.append(pattern)
+                self._numbers[learned, modes] = self.patterns.index(pattern)
+            return self._numbers[learned, modes]
         except BaseException:
             self._unlock()
             raise

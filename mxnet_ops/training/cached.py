@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -99,7 +100,10 @@ class Found(NamedTuple):
         Of the inputs that have elements on the device.
     others, dtypes : tuple
         Places of the other inputs, and their types.
-    residents : tuple of Resident
+    parameters : tuple of Parameter
+        Gluon's, whose arrays the residents are.
+    written, requests : list
+        Of the parameters: their gradients and how these are written, which residents follow.
     """
 
     copy: Copy
@@ -108,7 +112,9 @@ class Found(NamedTuple):
     identities: tuple[int, ...]
     others: tuple[int, ...]
     dtypes: tuple[Any, ...]
-    residents: tuple[Resident, ...]
+    parameters: tuple[Any, ...]
+    written: list[Any]
+    requests: list[str]
 
     def serves(self, args: Sequence[Any]) -> bool:
         """Return whether the copy serves some inputs."""
@@ -118,9 +124,8 @@ class Found(NamedTuple):
             return False
         if tuple([args[place].dtype for place in self.others]) != self.dtypes:
             return False
-        for resident in self.residents:
-            resident.follow()
-        return self.state == state_of_all()
+        same = self.requests == [parameter.grad_req for parameter in self.parameters]
+        return same and all(map(operator.is_, self.written, [parameter._grad for parameter in self.parameters]))
 
 
 class CachedOp(inference.CachedOp):
@@ -177,6 +182,7 @@ class CachedOp(inference.CachedOp):
             self._copies[key] = Copy(self._names, self._options, self._graph, own, half)
         places = tuple(place for place, name in enumerate(self._names) if found[name] is not None)
         rest = tuple(place for place, name in enumerate(self._names) if found[name] is None)
+        parameters = tuple(one for one in (resident.parameter() for resident in own.values()) if one is not None)
         self._found = Found(
             self._copies[key],
             state_of_all(),
@@ -184,7 +190,9 @@ class CachedOp(inference.CachedOp):
             tuple(id(args[place]) for place in places),
             rest,
             tuple(args[place].dtype for place in rest),
-            tuple(own.values()),
+            parameters,
+            [parameter._grad for parameter in parameters],
+            [parameter.grad_req for parameter in parameters],
         )
         return self._copies[key]
 

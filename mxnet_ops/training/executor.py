@@ -14,7 +14,7 @@ from mxnet.base import _LIB, check_call
 from clgraft import core
 from clgraft.mxnet_ops.engine.changes import address_of
 from clgraft.mxnet_ops.engine.errors import OperatorError
-from clgraft.mxnet_ops.engine.residents import HALF, Home, Resident
+from clgraft.mxnet_ops.engine.residents import GRADIENT, HALF, Home, Resident, together
 from clgraft.mxnet_ops.frozen.inference import FrozenExecutor
 from clgraft.mxnet_ops.training.resident_graph import STILL, read_by_regions, with_residents
 
@@ -84,14 +84,15 @@ class Stay:
         arrays, readable = {**executor.arg_dict, **executor.aux_dict}, _readable(executor)
         self.home, self.left = Home(core.context(), executor._ctx), ""
         self.residents: dict[str, Resident] = {}
+        names = [name for name in names if name in readable]
+        gradients = {name: executor.grad_dict[name] for name in names if executor.grad_dict.get(name) is not None}
+        places = together(self.home, {name: arrays[name] for name in gradients})
         for name in names:
-            if name not in readable:
-                continue
-            resident = self.residents[name] = Resident(arrays[name], self.home)
+            resident = self.residents[name] = Resident(arrays[name], self.home, lies=places.get(name))
             resident.taped = False
-            gradient = executor.grad_dict.get(name)
-            if gradient is not None:
-                resident.gradient, resident.request = Resident(gradient, self.home), requests[name]
+            if name in gradients:
+                resident.gradient = Resident(gradients[name], self.home, lies=resident.beside(GRADIENT))
+                resident.request = requests[name]
         copied = CopiedSymbol(executor, self.residents, requests)
         for name in self.residents.keys() - copied.used:
             self.residents.pop(name).leave("the region that reads it shows no type")

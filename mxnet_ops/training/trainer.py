@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,16 @@ from mxnet import gluon
 from clgraft import core
 from clgraft.core import ProblemError
 from clgraft.core.errors import hint
-from clgraft.mxnet_ops.engine.residents import AVAILABLE, HOST, Home, Resident, ResidentArray, resident_of
+from clgraft.mxnet_ops.engine.residents import (
+    AVAILABLE,
+    HOST,
+    Home,
+    Place,
+    Resident,
+    ResidentArray,
+    resident_of,
+    together,
+)
 from clgraft.mxnet_ops.optimizers.update import SERVED
 from clgraft.mxnet_ops.training import cached
 from clgraft.mxnet_ops.training.update import Item, compile_overflow, unserved, unserved_type
@@ -129,6 +138,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             cached.waiting.discard(self)
             return
         complete = True
+        found: list[tuple[int, Any, Any]] = []
         for index, parameter in enumerate(self._params):
             before = self._residents.get(index)
             known = bool(parameter._data) and resident_of(parameter._data[0]) is before is not None
@@ -142,18 +152,31 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             array = parameter._data[0]
             if not array.size:
                 continue
-            self._residents[index] = self._adopted(parameter, array)
+            found.append((index, parameter, array))
+        self._take(found)
         if complete:
             cached.waiting.discard(self)
 
-    def _adopted(self, parameter: Any, array: Any) -> Resident:
-        if self._home is None:
-            self._home = Home(core.context(), array.context)
+    def _take(self, found: Sequence[tuple[int, Any, Any]]) -> None:
+        """Take parameters to the device, those that are learned one after another."""
+        if found and self._home is None:
+            self._home = Home(core.context(), found[0][2].context)
+        learned = {
+            parameter.name: array
+            for _, parameter, array in found
+            if resident_of(array) is None and parameter.grad_req != "null"
+        }
+        places = together(self._home, learned) if self._home is not None else {}
+        for index, parameter, array in found:
+            self._residents[index] = self._adopted(parameter, array, places.get(parameter.name))
+
+    def _adopted(self, parameter: Any, array: Any, lies: Place | None) -> Resident:
+        assert self._home is not None
         known = resident_of(array)
         if known is not None and known.home is not self._home:  # another trainer's
             known.leave("another Trainer has it")
             known = None
-        resident = Resident(array, self._home) if known is None else known
+        resident = Resident(array, self._home, lies=lies) if known is None else known
         resident.parameter = weakref.ref(parameter)
         resident.follow()
         return resident
@@ -185,10 +208,12 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             scaler = getattr(self, "_amp_loss_scaler", None)
             if scaler is not None and scaler.has_overflow(self._with_gradients()):
                 return
-            fresh = {index: _is_fresh(items[index], array) for index, _, array in learned}
-            for index, parameter, array in learned:
-                if not (fresh[index] or ignore_stale_grad):
-                    raise UserWarning(STALE.format(parameter.name, array.context))
+            fresh = {index: item is not None and item.weight.fresh for index, item in items.items()}
+            if not all(fresh.values()):  # else the device waits for less
+                fresh = {index: _is_fresh(items[index], array) for index, _, array in learned}
+                for index, parameter, array in learned:
+                    if not (fresh[index] or ignore_stale_grad):
+                        raise UserWarning(STALE.format(parameter.name, array.context))
             taken = all(fresh[index] for index, _ in moved)
         finally:
             if prepared is not None and not taken:

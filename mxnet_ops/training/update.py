@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import mxnet as mx
 from clgraft.core.graph import GraphBuilder
 from clgraft.core.nn.builder import Build
 from clgraft.core.nn.optimizers import Optimizer, overflows
-from clgraft.mxnet_ops.engine.residents import DTYPE, HALF, Resident
+from clgraft.mxnet_ops.engine.residents import DTYPE, GRADIENT, HALF, MASTER, WEIGHT, Resident
 from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclAdamW, OclNAG, OclSGD
 
 CONVENTION = "mxnet"
@@ -88,6 +88,11 @@ def states_of(optimizer: Any, state: Any, mixed: bool) -> tuple[Any, list[Any]]:
     return master, [] if state is None else list(state) if isinstance(state, (tuple, list)) else [state]
 
 
+def state_kind(number: int) -> str:
+    """Return the name of a kind of arrays of a block: the state of a number."""
+    return f"state{number}"
+
+
 class Item(NamedTuple):
     """A parameter that is updated, and what stays the same of its numbers from step to step.
 
@@ -102,6 +107,25 @@ class Item(NamedTuple):
     weight: Resident
     states: tuple[Resident, ...]
     master: Resident | None
+
+    @property
+    def kinds(self) -> dict[str, Resident]:
+        """All of it, by the names of the kinds of arrays that a block has."""
+        found = {WEIGHT: self.weight, **{state_kind(number): one for number, one in enumerate(self.states)}}
+        if self.weight.gradient is not None:
+            found[GRADIENT] = self.weight.gradient
+        return found if self.master is None else {**found, MASTER: self.master}
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """The type of each kind."""
+        return tuple((kind, one.dtype) for kind, one in self.kinds.items())
+
+    @property
+    def lies_whole(self) -> bool:
+        """Whether all of it is in one block."""
+        place = self.weight.lies
+        return place is not None and all(one.lies == place.of(kind) for kind, one in self.kinds.items())
 
     @property
     def changing(self) -> tuple[Resident, ...]:
@@ -142,8 +166,8 @@ class Update:
     read: tuple[Resident, ...]
     changing: tuple[Resident, ...]
 
-    def run(self, optimizer: Optimizer, rescale: float, numbers: Sequence[Numbers]) -> None:
-        """Update the parameters.
+    def scalars(self, optimizer: Optimizer, rescale: float, numbers: Sequence[Numbers]) -> list[float]:
+        """Return the numbers of an update, in the plan's order.
 
         Parameters
         ----------
@@ -159,7 +183,11 @@ class Update:
         for group, (lr, wd, updates) in firsts.items():
             scalars = {**optimizer.scalars(updates, lr), "rescale": rescale, "decay": wd}
             found.update({f"{name}{_suffix(group)}": value for name, value in scalars.items()})
-        self.plan.run_bound(self.bound, [found[name] for name in self.plan.scalars])
+        return [found[name] for name in self.plan.scalars]
+
+    def run(self, scalars: Sequence[float]) -> None:
+        """Update the parameters with the numbers of a step."""
+        self.plan.run_bound(self.bound, scalars)
 
 
 def _suffix(group: int) -> str:
@@ -180,6 +208,33 @@ def groups_of(numbers: Sequence[Numbers]) -> tuple[int, ...]:
     """Return for each parameter the place of its numbers among those that differ."""
     places: dict[Numbers, int] = {}
     return tuple(places.setdefault(each, len(places)) for each in numbers)
+
+
+def _runs(
+    items: Sequence[Item], groups: Sequence[int], decays: Sequence[bool]
+) -> Iterator[tuple[dict[str, Any], int, bool]]:
+    """Yield what is updated at once, an array of each kind, with the place of its numbers and whether it decays."""
+    lying: dict[Any, list[int]] = {}
+    for item, group, decay in zip(items, groups, decays):
+        lies = item.weight.lies
+        if lies is not None and item.lies_whole:
+            lying.setdefault((lies.block, item.dtypes, group, decay), []).append(lies.number)
+        else:
+            yield {kind: one.device.reshape(-1) for kind, one in item.kinds.items()}, group, decay
+    for (block, dtypes, group, decay), numbers in lying.items():
+        for first, last in _adjacent(sorted(numbers)):
+            yield {kind: block.whole(kind, first, last, dtype) for kind, dtype in dtypes}, group, decay
+
+
+def _adjacent(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of numbers in a row; they are sorted."""
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last
 
 
 def compile_update(
@@ -205,18 +260,17 @@ def compile_update(
             builder.scalar(f"{name}{_suffix(group)}")
     arrays: dict[str, Any] = {}
     rounded: list[str] = []  # parameters in float16
-    for place, (item, group, decay) in enumerate(zip(items, groups, decays)):
-        optimizer, gradient, changing = optimizers[decay], item.weight.gradient, item.master or item.weight
-        assert gradient is not None
-        weight = build.state(f"weight{place}", changing.shape)
-        given = build.input(f"gradient{place}", gradient.shape, gradient.dtype)
-        histories = {name: build.state(f"{name}{place}", item.weight.shape) for name in optimizer.histories}
+    for number, (run, group, decay) in enumerate(_runs(items, groups, decays)):
+        optimizer, changing, gradient = optimizers[decay], run.get(MASTER, run[WEIGHT]), run[GRADIENT]
+        weight = build.state(f"weight{number}", changing.shape)
+        given = build.input(f"gradient{number}", gradient.shape, gradient.dtype.name)
+        histories = {name: build.state(f"{name}{number}", changing.shape) for name in optimizer.histories}
         optimizer.apply(build, weight, build.cast(given, DTYPE), histories, suffix=_suffix(group))
-        arrays.update({weight.name: changing.device, given.name: gradient.device})
-        arrays.update({histories[name].name: one.device for name, one in zip(optimizer.histories, item.states)})
-        if item.master is not None:
-            rounded.append(build.cast(weight, item.weight.dtype).name)
-            arrays[rounded[-1]] = item.weight.device.reshape(-1)
+        arrays.update({weight.name: changing, given.name: gradient})
+        arrays.update({one.name: run[state_kind(place)] for place, one in enumerate(histories.values())})
+        if MASTER in run:
+            rounded.append(build.cast(weight, run[WEIGHT].dtype.name).name)
+            arrays[rounded[-1]] = run[WEIGHT]
     compiled = context.compile(builder.graph(*rounded))
     plan, constants = compiled.prepared(rounded)
     bound = plan.bind_arrays({**arrays, **constants})

@@ -10,7 +10,7 @@ import mxnet as mx
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.changes import changed
-from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, Resident, resident_of, state_of_all
+from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, MASTER, Resident, resident_of, state_of_all
 from clgraft.mxnet_ops.training.update import (
     RULES,
     Item,
@@ -19,6 +19,7 @@ from clgraft.mxnet_ops.training.update import (
     compile_update,
     groups_of,
     optimizer_of,
+    state_kind,
     states_of,
     unserved,
     unserved_type,
@@ -49,6 +50,7 @@ class Prepared:
         self.decays = tuple(each.wd != 0 for each in self.numbers)
         self._optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(self.decays)}
         self.update: Update | None = None
+        self._scalars: list[float] = []
 
     def find(self, compiled: dict[Any, Update], arrays: tuple[int, ...]) -> None:
         """Take the compiled update of arrays, given by their identities, or compile it."""
@@ -61,12 +63,14 @@ class Prepared:
             context = self.items[0].weight.home.context
             compiled[key] = compile_update(context, self.items, groups, self._optimizers, self.decays)
         self.update = compiled[key]
+        optimizer = self._optimizers[max(self.decays)]
+        self._scalars = self.update.scalars(optimizer, self._optimizer.rescale_grad, self.numbers)
 
     def run(self) -> None:
         """Update the parameters, after their backward; the update is queued."""
         assert self.update is not None
         self.items[0].weight.home.send(self.update.read)
-        self.update.run(self._optimizers[max(self.decays)], self._optimizer.rescale_grad, self.numbers)
+        self.update.run(self._scalars)
         for one in self.update.changing:
             one.place = DEVICE
         changed(item.weight.array for item in self.items)
@@ -135,11 +139,13 @@ class Updates:
         updater.states_synced[index] = True
         master, states = states_of(optimizer, updater.states[index], mixed)
 
-        def of(array: Any, negative: bool = False) -> Resident:
-            return resident_of(array) or Resident(array, resident.home, negative=negative)
+        def of(array: Any, kind: str, negative: bool = False) -> Resident:
+            known = resident_of(array)
+            return known or Resident(array, resident.home, negative=negative, lies=resident.beside(kind))
 
         signs = RULES[type(optimizer)].negative
-        item = Item(resident, tuple(map(of, states, signs)), None if master is None else of(master))
+        kinds = [state_kind(number) for number in range(len(states))]
+        item = Item(resident, tuple(map(of, states, kinds, signs)), None if master is None else of(master, MASTER))
         state = updater.states[index]
         self._known[index] = _Known(item, item.weight.gradient, state, type(optimizer), state_of_all())
         return item

@@ -9,8 +9,9 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 import clgraft.mxnet_ops as ops
+from clgraft.mxnet_ops.engine import backward_writes
 from tests.mxnet_ops.operator_checks import random
-from tests.mxnet_ops.trainers import BATCH, STATIC, Run, batches, dense, equal, pair
+from tests.mxnet_ops.trainers import BATCH, OPTIMIZERS, STATIC, Run, batches, convolutions, dense, equal, pair
 
 
 def test_every_way_to_read_a_parameter(staged, rng, tmp_path):
@@ -225,3 +226,77 @@ def test_two_nets_share_parameters(staged, rng):
     read = other.plain(x).asnumpy()
     weight, bias = (other.parameters[i].data().asnumpy() for i in (0, 1))
     np.testing.assert_allclose(read, x.asnumpy() @ weight.T + bias, 1e-4, 1e-5)
+
+
+def updates(run):
+    """Return how many arrays of each kind the updates of a trainer take."""
+    histories = len(run.trainer._updates._known[0].item.states)
+    return [len(one.plan.arguments) / (2 + histories) for one in run.trainer._updates._compiled.values()]
+
+
+@pytest.mark.parametrize("optimizer, given", OPTIMIZERS, ids=lambda value: value if isinstance(value, str) else "")
+def test_parameters_are_updated_as_one_array(staged, rng, optimizer, given):
+    one, other = pair(optimizer=optimizer, given=given)
+    for x, y in batches(rng, 3):
+        for run in (one, other):
+            run.step(x, y)
+    assert updates(other) == [1]
+    equal(one, other)
+
+
+def test_parameters_that_differ_in_numbers_lie_next_to_those_that_end_alike(staged, rng):
+    one, other = pair(convolutions, given={"learning_rate": 0.05, "momentum": 0.9, "wd": 0.1}, shape=(3, 5, 5))
+    for run in (one, other):
+        for parameter in run.parameters:
+            parameter.wd_mult = float(parameter.name.endswith("_weight"))
+    for x, y in batches(rng, 3, (3, 5, 5)):
+        for run in (one, other):
+            run.step(x, y)
+    assert updates(other) == [2]
+    equal(one, other, 1e-4, 1e-5)
+
+
+def test_a_parameter_that_is_frozen_among_others(staged, rng):
+    one, other = pair(lambda: deep("net_"), given={"learning_rate": 0.1, "momentum": 0.9})
+    for number, (x, y) in enumerate(batches(rng, 4)):
+        for run in (one, other):
+            if number == 2:
+                run.parameters[2].grad_req = "null"  # the second of three weights
+            run.step(x, y)
+    assert updates(other) == [1, 2]
+    equal(one, other)
+
+
+def deep(prefix):
+    """Return a net of three dense layers."""
+    net = nn.HybridSequential(prefix=prefix)
+    with net.name_scope():
+        net.add(nn.Dense(6, activation="tanh"), nn.Dense(5, activation="tanh"), nn.Dense(3))
+    return net
+
+
+def test_states_that_somebody_holds_keep_their_elements(staged, rng, tmp_path):
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    file, held = str(tmp_path / "states"), {}
+    for number, (x, y) in enumerate(batches(rng, 4)):
+        for run in (one, other):
+            if number == 1:
+                run.trainer.save_states(file)
+            if number == 3:
+                held[run] = run.trainer._updaters[0].states[0]
+                run.trainer.load_states(file)
+            run.step(x, y)
+    np.testing.assert_allclose(held[other].asnumpy(), held[one].asnumpy(), 2e-5, 2e-6)
+    equal(one, other)
+
+
+def test_a_backward_waits_for_other_trainers_before_it_queues_anything(monkeypatch):
+    calls = []
+    monkeypatch.setattr(backward_writes, "AROUND", [lambda only: calls.append("around") or (lambda: None)])
+    monkeypatch.setattr(backward_writes.plain, "before_backward", lambda: calls.append("plain"))
+    x = mx.nd.ones((2,))
+    x.attach_grad()
+    with autograd.record():
+        y = x * x
+    y.backward()
+    assert calls == ["around", "plain"]

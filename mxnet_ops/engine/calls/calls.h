@@ -81,6 +81,7 @@ typedef struct clg_mx_work {
 typedef struct clg_mx_memory {
     void *handle;
     uint32_t kind, reserved; /* as of clg_buffer */
+    uint64_t offset;
 } clg_mx_memory;
 
 /* A pass for one set of write requests. Those of a region, and the region, are Python's, which keeps them while they

@@ -101,6 +101,7 @@ static clg_buffer bind(const clg_mx_execution *execution, const clg_mx_pass *pas
                 : a->requested                 ? (uint32_t)pass->requests[a->place]
                                                : CLG_OVERWRITE,
         .handle = memory.handle,
+        .offset = memory.offset,
         .bytes = memory.handle ? a->bytes : 0};
 }
 
