@@ -31,6 +31,7 @@ from clgraft.core.operators.conv.gemm_gpu.halves_costs import (
 )
 from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream, with_memory
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
+    LEAST_REGISTERS,
     RESERVED,
     ROWS,
     HalvesTile,
@@ -346,7 +347,7 @@ class _HalvesBuilder:
     ) -> None:
         """Add a launch whose work-groups, so many along each axis, have tiles; `busy` of them share a unit."""
         items = tile.threads + (BULK_WARP if self.native and defines.get("BULK") else 0)
-        kernel = self.kernel(name, defines, self.registers_of(items, busy), file)
+        kernel = self.kernel(name, defines, self.registers_of(tile, items, busy), file)
         size = (groups[0] * items, *groups[1:])
         group = (items, *(1 for _ in groups[1:]))
         self.launches.append(Launch(kernel, size, group, arguments, (self.result,)))
@@ -475,12 +476,19 @@ class _HalvesBuilder:
         self.launch_tiles(WINDOWS_FILE, "conv_windows_halves", defines, tile, busy, (tiles,), arguments)
         return True
 
-    def registers_of(self, items: int, busy: int) -> tuple[str, ...]:
-        """Return the compiler's option that lets a unit have so many work-groups of some work-items."""
+    def registers_of(self, tile: HalvesTile, items: int, busy: int) -> tuple[str, ...]:
+        """Return the compiler's option that lets a unit have so many work-groups, if work-items do with the registers.
+
+        A work-item has at least those that its sums and products need: fewer work-groups share a unit then.
+        """
         registers = self.planner.device.registers if self.native else 0
-        least = REGISTERS_OF_SUMS if self.leaving is not None and self.leaving.wanted.gradient else 0
-        most = min(255, max(least, registers // (round_up(items, WARPGROUP) * busy) // 8 * 8))
-        return (f"-cl-nv-maxrregcount={most}",) if registers else ()
+        if not registers:
+            return ()
+        least = tile.sums + LEAST_REGISTERS
+        if self.leaving is not None and self.leaving.wanted.gradient:
+            least = max(least, REGISTERS_OF_SUMS)
+        shared = registers // (round_up(items, WARPGROUP) * busy) // 8 * 8
+        return (f"-cl-nv-maxrregcount={min(255, max(least, shared))}",)
 
     def stream_product(
         self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int

@@ -21,7 +21,7 @@ MOST_STAGES = 6  # steps whose pixels are in local memory
 MOST_STEPS = 16  # of the depth, whose weights are
 STAGED = 64  # columns whose sums pass local memory at once, as the kernel has it
 MOST_BUSY = 4  # work-groups of a unit
-REGISTERS_OF_ITEM = 80  # apart from its sums
+REGISTERS_OF_ITEM = 80  # apart from its sums, with room for the unrolled store
 
 # in cycles, as halves_costs.txt has them
 FEW_ITEMS = 256  # of a unit: fewer wait longer
@@ -72,7 +72,7 @@ def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo, 
         rows = ceil_div(product.rows, tile.m)
         for busy in range(1, MOST_BUSY + 1):
             stages = min(MOST_STAGES, (local_memory(tile.units, device) // busy - whole) // (tile.m * HALVES_DEPTH * 2))
-            registers = tile.threads * busy * (tile.m * tile.n // tile.threads + REGISTERS_OF_ITEM)
+            registers = tile.threads * busy * (tile.sums + REGISTERS_OF_ITEM)
             if stages < 2 or registers > (device.registers or registers):
                 break
             walkers = min(rows, max(1, places(tile.units, device.compute_units) * busy // columns))
