@@ -40,6 +40,8 @@ LINES_FILE = "conv/channels_last/depthwise_lines_gpu.cl"
 LINES, LINES_FILTER = range(2)  # the file's MAKES
 LINES_SPAN = 8  # columns of a line that a work-item reads, at most
 LINES_TAPS, LINES_SUMS = 9, 10  # taps whose weights, or the sums of whose gradients, it keeps in registers
+LINES_AHEAD = 2  # steps whose lines are on their way while a step's numbers are multiplied
+FILTER_AHEAD = 2
 LINES_GROUP = 256  # work-items of a work-group that sums gradients
 LINES_ITEMS = 512  # work-items of a compute unit at the same time
 WHOLE_ROUNDS = 3  # rounds of work-items that run at the same time, below which the last one counts as a whole one
@@ -174,7 +176,7 @@ class _DepthwiseBuilder:
         _, chunks, steps = min(split(wanted) for wanted in range(1, rows + 1))
         items = column_items * chunks
         kernel = self.line_kernel(
-            "depthwise_lines", LINES, strip, GROUP=GROUP, FLIP=int(turned), **epilogue_defines(self.epilogue)
+            "depthwise_lines", LINES, strip, GROUP=GROUP, AHEAD=LINES_AHEAD, FLIP=int(turned), **epilogue_defines(self.epilogue)
         )
         arguments = (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
@@ -208,7 +210,7 @@ class _DepthwiseBuilder:
         parts = ceil_div(count, part_units)
         size = arithmetic_bytes(problem.dtype)
         partial = Workspace(0, size)
-        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": LINES_GROUP}
+        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": LINES_GROUP, "AHEAD": FILTER_AHEAD}
         first = Launch(
             self.line_kernel("depthwise_lines_filter", LINES_FILTER, strip, **more),
             (groups * LINES_GROUP, parts, tap_groups),
