@@ -7,6 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
+from clgraft.core.operators.conv.channels_last import depthwise_gpu
 from clgraft.core.operators.conv.channels_last.windows import reserved_for_winograd
 from clgraft.core.planning.implementation import implementations
 from clgraft.core.problem.layout import channels_first
@@ -183,3 +184,31 @@ def test_depthwise_convolution_has_kernels_for_gpus(line: str) -> None:
         case = Check(core.parse(f"fused conv forward {line} layout=nhwc with {epilogue}"))
         plan = context.plan(case.problem, "in_kernel")
         case.expect_right(plan, case.run(plan))
+
+
+@pytest.mark.parametrize(("strip", "ahead"), [(4, 3), (2, 4), (1, 2)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f16 n2 g8 ic8 ih13 iw12 oc8 kh3 kw3 ph2 pw2 dh2 dw2 b1",
+        "bf16 n1 g37 ic37 ih3 iw15 oc37 kh3 kw3 ph2 pw2",  # steps without any line that is there, fewer than ahead
+        "f16 n3 g12 ic12 ih40 iw9 oc12 kh3 kw2 sh2 ph1 pw1 dh3",
+    ],
+)
+def test_depthwise_kernels_read_lines_ahead(line: str, strip: int, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depthwise_gpu, "STRIPS", (strip,))
+    monkeypatch.setattr(depthwise_gpu, "_ahead", lambda *sizes: ahead)
+    with planning_for(MACHINES[1]) as context:
+        for problem in in_directions(f"conv {line} layout=nhwc"):
+            if problem.direction != "backward_bias":
+                case = Check(problem)
+                plan = context.plan(problem, "pixels_gpu")
+                case.expect_right(plan, case.run(plan))
+
+
+def test_lines_ahead_are_as_many_as_registers_hold() -> None:
+    """As many as the vectors of a step leave room for, and one where a unit has few steps."""
+    assert depthwise_gpu._ahead(24, 6, 28) == 3
+    assert depthwise_gpu._ahead(24, 10, 28) == 2
+    assert depthwise_gpu._ahead(24, 4, 100) == depthwise_gpu.MOST_AHEAD
+    assert depthwise_gpu._ahead(24, 4, 7) == depthwise_gpu._ahead(24, 40, 100) == 1

@@ -9,8 +9,9 @@
 //
 // A work-item goes through a unit: STRIP neighbouring columns of `steps` rows of y, which lie ROW_STEP apart, because
 // rows of taps share lines of x only so. A step takes row u of y, and NEW lines of x: the first ones that u meets. The
-// same lines are met by the HELD - 1 rows before u, with later taps. The reads of the next AHEAD steps are under way while
-// a step's numbers are multiplied: addresses outside lead to a pixel that is there, whose bits are replaced by zeros.
+// same lines are met by the HELD - 1 rows before u, with later taps. The reads of the next AHEAD steps are under way
+// while a step's numbers are multiplied: addresses outside lead to a pixel that is there, whose bits are replaced by
+// zeros.
 //
 // MAKES  0 or 1: which of the kernels
 #include "common/divide.cl"
@@ -115,8 +116,8 @@
         }                                                                                 \
     }
 
-// The lines of x that a step needs: where one is, how all of them are read, and the values of those of step k, which have
-// been read before, while those of step k + AHEAD are on their way. Steps take turns with AHEAD places.
+// The lines of x that a step needs: where one is, how all of them are read, and the values of those of step k, which
+// have been read before, while those of step k + AHEAD are on their way. Steps take turns with AHEAD places.
 #define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
 #define READ_SOURCES(READ)                                                                   \
     UNROLLED                                                                                 \
@@ -124,11 +125,11 @@
         global const stored *line = LINE_AT(xs, LINE_OF(next, n), lines_end, iw * channels); \
         READ(lines[place][n], line, columns, SPAN)                                           \
     }
-#define READ_FIRST_LINES                            \
-    UNROLLED                                        \
-    for (int place = 0; place < AHEAD; place++) {   \
-        const int next = place;                     \
-        READ_STEP(READ_LINES)                       \
+#define READ_FIRST_LINES                          \
+    UNROLLED                                      \
+    for (int place = 0; place < AHEAD; place++) { \
+        const int next = place;                   \
+        READ_STEP(READ_LINES)                     \
     }
 #define TAKE_LINES                                                                  \
     real values[NEW][SPAN][WIDE];                                                   \

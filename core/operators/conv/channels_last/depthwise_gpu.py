@@ -40,13 +40,14 @@ LINES_FILE = "conv/channels_last/depthwise_lines_gpu.cl"
 LINES, LINES_FILTER = range(2)  # the file's MAKES
 LINES_SPAN = 8  # columns of a line that a work-item reads, at most
 LINES_TAPS, LINES_SUMS = 9, 10  # taps whose weights, or the sums of whose gradients, it keeps in registers
-LINES_AHEAD = 2  # steps whose lines are on their way while a step's numbers are multiplied
-FILTER_AHEAD = 2
+LINES_AHEAD, FILTER_AHEAD = 24, 36  # vectors that it has asked for while it multiplies a step's numbers, at most
+MOST_AHEAD, STEPS_AHEAD = 4, 8  # steps of these, and steps for each of them: the first ones are waited for
 LINES_GROUP = 256  # work-items of a work-group that sums gradients
 LINES_ITEMS = 512  # work-items of a compute unit at the same time
 WHOLE_ROUNDS = 3  # rounds of work-items that run at the same time, below which the last one counts as a whole one
 LEAST_COLUMNS = 32  # vectors of channels whose reads lie side by side
 LINES_START = 4  # of a unit, in rows: until its first numbers are there
+LINES_STEP = 1  # of a step, in vectors that are read: what else it takes
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -131,14 +132,21 @@ class _DepthwiseBuilder:
         """Return whether the kernels that go down the rows serve a problem: in 16 bits, and not too many taps."""
         problem = self.problem
         sizes = (*problem.in_size, *problem.out_size)
-        return problem.dtype in SMALL and self.kh * self.kw <= most_taps and self.line_strip(8) > 0 and min(sizes) > 0
+        return (
+            problem.dtype in SMALL and self.kh * self.kw <= most_taps and self.line_strips(8) != [] and min(sizes) > 0
+        )
 
-    def line_strip(self, columns: int) -> int:
-        """Return the columns of y that a work-item goes down; 0 if a single one meets too many of x."""
-        for strip in STRIPS:
-            if (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1 <= LINES_SPAN and (strip == 1 or strip <= columns):
-                return strip
-        return 0
+    def line_strips(self, columns: int) -> list[int]:
+        """Return how many columns of y a work-item may go down; none if a single one meets too many of x."""
+        return [strip for strip in STRIPS if self.line_span(strip) <= LINES_SPAN and (strip == 1 or strip <= columns)]
+
+    def line_span(self, strip: int) -> int:
+        """Return the columns of x that so many columns of y meet."""
+        return (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1
+
+    def line_reads(self, strip: int) -> int:
+        """Return the vectors of x that a step reads."""
+        return self.sh // gcd(self.sh, self.dh) * self.line_span(strip)
 
     def line_kernel(self, name: str, makes: int, strip: int, **more: Any) -> Any:
         """Return a kernel that goes down the rows of strips of so many columns."""
@@ -159,25 +167,22 @@ class _DepthwiseBuilder:
         """Return the launch that takes the taps of each pixel, from row to row."""
         problem = self.problem
         _, rows, columns = in_3d(problem.in_size if turned else problem.out_size, 1)
-        strip = self.line_strip(columns)
-        strips = ceil_div(columns, strip)
-        column_items = problem.batch * strips * self.blocks
         at_once = self.planner.device.compute_units * LINES_ITEMS
 
-        def split(wanted: int) -> tuple[float, int, int]:
+        def split(strip: int, wanted: int) -> tuple[float, int, int, int]:
             chunks, steps = self.chunked(rows, wanted)
-            rounds = column_items * chunks / at_once
-            return (
-                max(1.0, ceil(rounds) if rounds < WHOLE_ROUNDS else rounds) * (steps + self.kh + LINES_START),
-                chunks,
-                steps,
-            )
+            rounds = problem.batch * ceil_div(columns, strip) * self.blocks * chunks / at_once
+            rounds = max(1.0, ceil(rounds) if rounds < WHOLE_ROUNDS else rounds)
+            step = self.line_reads(strip) + LINES_STEP
+            return rounds * (steps + self.kh + LINES_START) * step, strip, chunks, steps
 
-        _, chunks, steps = min(split(wanted) for wanted in range(1, rows + 1))
-        items = column_items * chunks
-        kernel = self.line_kernel(
-            "depthwise_lines", LINES, strip, GROUP=GROUP, AHEAD=LINES_AHEAD, FLIP=int(turned), **epilogue_defines(self.epilogue)
+        _, strip, chunks, steps = min(
+            split(strip, wanted) for strip in self.line_strips(columns) for wanted in range(1, rows + 1)
         )
+        strips = ceil_div(columns, strip)
+        items = problem.batch * strips * self.blocks * chunks
+        more = {"GROUP": GROUP, "AHEAD": _ahead(LINES_AHEAD, self.line_reads(strip), steps), "FLIP": int(turned)}
+        kernel = self.line_kernel("depthwise_lines", LINES, strip, **more, **epilogue_defines(self.epilogue))
         arguments = (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), pixel_grid(problem, turned)),
@@ -193,24 +198,27 @@ class _DepthwiseBuilder:
         _, rows, columns = in_3d(problem.out_size, 1)
         tap_rows = min(self.kh, max(1, LINES_SUMS // self.kw))
         tap_groups = ceil_div(self.kh, tap_rows)
-        strip = self.line_strip(columns)
-        strips = ceil_div(columns, strip)
         across = _across(self.blocks)
         lanes, groups = LINES_GROUP // across, ceil_div(self.blocks, across)
         units = self.planner.device.compute_units
         most = max(1, units * LINES_ITEMS // LINES_GROUP // (groups * tap_groups))  # parts that run at the same time
 
-        def split(wanted: int) -> tuple[float, int, int, int, int]:
+        def split(strip: int, wanted: int) -> tuple[float, int, int, int, int, int]:
             chunks, steps = self.chunked(rows, wanted)
-            count = problem.batch * chunks * strips
+            count = problem.batch * chunks * ceil_div(columns, strip)
             each = ceil_div(count, min(most * lanes, count))  # units of a work-item
-            return each * (steps + tap_rows + LINES_START), chunks, steps, count, each * lanes
+            step = self.line_reads(strip) + strip + LINES_STEP
+            return each * (steps + tap_rows + LINES_START) * step, strip, chunks, steps, count, each * lanes
 
-        _, chunks, steps, count, part_units = min(split(wanted) for wanted in range(1, rows + 1))
+        _, strip, chunks, steps, count, part_units = min(
+            split(strip, wanted) for strip in self.line_strips(columns) for wanted in range(1, rows + 1)
+        )
+        strips = ceil_div(columns, strip)
         parts = ceil_div(count, part_units)
         size = arithmetic_bytes(problem.dtype)
         partial = Workspace(0, size)
-        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": LINES_GROUP, "AHEAD": FILTER_AHEAD}
+        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": LINES_GROUP}
+        more["AHEAD"] = _ahead(FILTER_AHEAD, self.line_reads(strip) + strip, steps)
         first = Launch(
             self.line_kernel("depthwise_lines_filter", LINES_FILTER, strip, **more),
             (groups * LINES_GROUP, parts, tap_groups),
@@ -288,3 +296,8 @@ def _across(blocks: int) -> int:
         return ceil_div(blocks, across) * across / blocks * LINES_GROUP / (LINES_GROUP // across * across)
 
     return min(fitting, key=lambda across: (round(idle(across), 2), across))
+
+
+def _ahead(most: int, reads: int, steps: int) -> int:
+    """Return the steps whose lines are read ahead, of so many vectors each, where a unit has so many steps."""
+    return max(1, min(MOST_AHEAD, most // reads, steps // STEPS_AHEAD))
