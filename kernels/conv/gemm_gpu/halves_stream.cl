@@ -1,5 +1,5 @@
-// Products of pixels with few weights, forward and backward data of kernels of one tap with stride 1 in channels last,
-// by matrix units whose operands are of 16 bits. Work-groups walk over tiles of pixels.
+// Products of pixels with few weights in channels last, by matrix units whose operands are of 16 bits: forward, and
+// backward data of kernels of one tap with stride 1. Work-groups walk over tiles of pixels.
 //
 // A work-group has TILE_N columns of a group and every `walkers`-th tile of TILE_M rows. The weights of all HELD_STEPS
 // steps of the depth stay in local memory. The steps' pixels, tile after tile, pass STAGES places there and are copied
@@ -25,16 +25,28 @@
 #define PIXELS_BYTES (STAGES * A_TILE * 2)
 #define AHEAD (STAGES - 1)
 
+#if PLAIN
+#define GRID_PARAMETERS
+#define PASS_GRID
+#define DEPTH_OF(channels) (channels)
+#else
+#define PHASES 0
+#include "conv/gemm_gpu/loaders/halves.cl"
+#define GRID_PARAMETERS , const Grid grid, const Divisors by
+#define PASS_GRID , grid, by
+#define DEPTH_OF(channels) ((channels) * grid.taps_d * grid.taps_h * grid.taps_w)
+#endif
+
 // Copies 64 elements of the depth, from element `first` on, of all columns. columns_left: from the tile's first one on.
-ALWAYS_INLINE void copy_weights(local ushort *to, global const stored *weights, const int first, const int channels,
+ALWAYS_INLINE void copy_weights(local ushort *to, global const stored *weights, const int first, const int depth,
                                 const int columns, const int columns_left, const bool aligned) {
     const int vector = get_local_id(0) % 8 * 8, row = get_local_id(0) / 8;
 #if OPERATION == FORWARD
 #pragma unroll
     for (int i = 0; i < B_COPIES; i++) {
         const int column = row + i * ROWS_AT_ONCE;
-        COPY_OR_LOAD(to + HALVES_SLOT(vector, column), weights + (long)column * channels + first + vector,
-                     column < columns_left && first + vector < channels);
+        COPY_OR_LOAD(to + HALVES_SLOT(vector, column), weights + (long)column * depth + first + vector,
+                     column < columns_left && first + vector < depth);
     }
 #else
 #pragma unroll
@@ -42,23 +54,31 @@ ALWAYS_INLINE void copy_weights(local ushort *to, global const stored *weights, 
         const int channel = first + row + i * ROWS_AT_ONCE;
 #pragma unroll
         for (int j = 0; j < TILE_N / 64; j++)
-            COPY_OR_LOAD(to + j * HALVES_BLOCK + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE),
-                         weights + (long)channel * columns + 64 * j + vector,
-                         channel < channels && 64 * j + vector < columns_left);
+            COPY_OR_LOAD(
+                to + j * HALVES_BLOCK + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE),
+                weights + (long)channel * columns + 64 * j + vector, channel < depth && 64 * j + vector < columns_left);
     }
 #endif
 }
 
-// The step that is copied next: of a tile, and the work-item's first vector there.
+// The step that is copied next: of a tile, and the work-item's vectors there.
 typedef struct {
     int tile, step;
-    global const stored *from;
+#if PLAIN
+    global const stored *from;  // the first one
+#else
+    global const stored *from[A_COPIES];  // of a pixel's first tap and channel
+    Position at[A_COPIES];                // of that tap
+    Walk walk;
+#endif
 } Copied;
 
 ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stored *source, const int rows,
-                               const int channels, const int pixel_step, const int walkers, const bool aligned) {
+                               const int channels, const int pixel_step, const int walkers,
+                               const bool aligned GRID_PARAMETERS) {
     const int vector = get_local_id(0) % 8 * 8, row = get_local_id(0) / 8, first = next->tile * TILE_M;
     if (first >= rows) return;
+#if PLAIN
     if (next->step == 0) next->from = source + (long)(first + row) * pixel_step + vector;
 #pragma unroll
     for (int i = 0; i < A_COPIES; i++)
@@ -66,6 +86,24 @@ ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stor
             to + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), next->from + (long)(i * ROWS_AT_ONCE) * pixel_step,
             first + row + i * ROWS_AT_ONCE < rows && next->step * HALVES_DEPTH + vector < channels);
     next->from += HALVES_DEPTH;
+#else
+    if (next->step == 0) {
+#pragma unroll
+        for (int i = 0; i < A_COPIES; i++) {
+            const GridPixel pixel = grid_pixel(within(first + row + i * ROWS_AT_ONCE, rows), grid, by);
+            next->at[i] = first_tap(pixel, grid);
+            next->from[i] = source + elements_to(next->at[i], pixel.image, pixel_step, grid) + (WHOLE ? vector : 0);
+        }
+        next->walk = walk_from(FIRST_OF_ITEM(vector), channels, pixel_step, grid);
+    }
+    const Walk walk = next->walk;
+    const bool there = has_tap(walk, channels, grid);
+#pragma unroll
+    for (int i = 0; i < A_COPIES; i++)
+        COPY_OR_LOAD(to + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), next->from[i] + (walk.distance + walk.channel),
+                     there && meets(next->at[i], walk.d, walk.h, walk.w, grid));
+    walk_on(&next->walk, channels, pixel_step, grid);
+#endif
     if (++next->step == HELD_STEPS) {
         next->step = 0;
         next->tile += walkers;
@@ -121,15 +159,17 @@ ALWAYS_INLINE void multiply_tiles(
     local ushort *held, local ushort *pixels, local float *staged, const int walker, const int walkers,
     global const stored *source, global const stored *weights, CONST_TENSOR(bias), TENSOR(target), const int has_bias,
     const int accumulate, const int rows, const int columns, const int channels, const int groups, const int group,
-    const int column_tile, const bool aligned TAKE_EXCHANGE TAKE_EPILOGUE) {
+    const int column_tile, const bool aligned GRID_PARAMETERS TAKE_EXCHANGE TAKE_EPILOGUE) {
     const int pixel_step = groups * channels;
-    Copied next = {walker, 0, source};
+    Copied next;
+    next.tile = walker;
+    next.step = 0;
 #pragma unroll
     for (int step = 0; step < HELD_STEPS; step++)
-        copy_weights(
-            held + step * B_TILE, weights, step * HALVES_DEPTH, channels, columns, columns - column_tile, aligned);
+        copy_weights(held + step * B_TILE, weights, step * HALVES_DEPTH, DEPTH_OF(channels), columns,
+                     columns - column_tile, aligned);
 #define COPY_PIXELS(place) \
-    copy_pixels(pixels + (place) * A_TILE, &next, source, rows, channels, pixel_step, walkers, aligned)
+    copy_pixels(pixels + (place) * A_TILE, &next, source, rows, channels, pixel_step, walkers, aligned PASS_GRID)
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) {
         COPY_PIXELS(i);
@@ -175,13 +215,14 @@ ALWAYS_INLINE void multiply_tiles(
 
 ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel void conv_stream_halves(
     CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
-    const int rows, const int columns, const int channels, const int groups, const int walkers EPILOGUE_PARAMETERS) {
+    const int rows, const int columns, const int channels, const int groups,
+    const int walkers GRID_PARAMETERS EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int column_tiles = (columns + TILE_N - 1) / TILE_N, walker = (uint)get_group_id(0) / (uint)column_tiles;
     const int column_tile = ((int)get_group_id(0) - walker * column_tiles) * TILE_N, group = get_group_id(2);
     global const stored *const source = OPEN(a) + (long)group * channels;
 #if OPERATION == FORWARD
-    global const stored *const weights = OPEN(b) + ((long)group * columns + column_tile) * channels;
+    global const stored *const weights = OPEN(b) + ((long)group * columns + column_tile) * DEPTH_OF(channels);
 #else
     global const stored *const weights = OPEN(b) + (long)group * channels * columns + column_tile;
 #endif
@@ -193,9 +234,9 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
     if (aligned)
         multiply_tiles(held, pixels, staged, walker, walkers, source, weights, bias_base, bias_offset, target_base,
                        target_offset, has_bias, accumulate, rows, columns, channels, groups, group, column_tile,
-                       true PASS_EXCHANGE PASS_EPILOGUE);
+                       true PASS_GRID PASS_EXCHANGE PASS_EPILOGUE);
     else
         multiply_tiles(held, pixels, staged, walker, walkers, source, weights, bias_base, bias_offset, target_base,
                        target_offset, has_bias, accumulate, rows, columns, channels, groups, group, column_tile,
-                       false PASS_EXCHANGE PASS_EPILOGUE);
+                       false PASS_GRID PASS_EXCHANGE PASS_EPILOGUE);
 }

@@ -494,7 +494,7 @@ class _HalvesBuilder:
         self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
     ) -> bool:
         """Add a product by work-groups that walk over tiles if it is expected to be faster; say whether."""
-        if not grid.plain or self.leaving is not None:  # its store waits longer for what sums need
+        if not (grid.plain or operation == "FORWARD") or self.leaving is not None:  # its store waits longer for sums
             return False
         stream = self.choose_stream(product, grid)
         if stream is None:
@@ -505,6 +505,10 @@ class _HalvesBuilder:
             **stream.defines(),
             "OPERATION": TABLE[operation],
             "DENSE": 1,
+            "PLAIN": int(grid.plain),
+            "BOUNDED": int(not grid.inside),
+            "AXES": grid.used_axes,
+            "WHOLE": int(channels % HALVES_DEPTH == 0),
             "ROUNDED": int(stream.rounded),
             **epilogue_defines(self.epilogue),
         }
@@ -512,6 +516,7 @@ class _HalvesBuilder:
             *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
             *(*ints(has_bias), Accumulate(result)),
             *ints(product.rows, product.columns, channels, product.groups, stream.walkers),
+            *(() if grid.plain else (grid.argument(), grid.divisors_argument())),
             *epilogue_arguments(self.epilogue, problem.dtype),
         )
         groups = (ceil_div(product.columns, tile.n) * stream.walkers, 1, product.groups)
@@ -521,17 +526,19 @@ class _HalvesBuilder:
     def choose_stream(self, product: Product, grid: Grid) -> Stream | None:
         """Choose how work-groups walk, or take the tile from the settings; None where others are faster."""
         device, tiles = self.planner.device, self.tiles
+        pixels = grid.batch * prod(axis.source for axis in grid.axes)  # of the source
+        moved = product.groups * (pixels * (product.depth // max(1, grid.taps)) + product.rows * product.columns)
         rounded = self.epilogue is None and not (self.problem.direction == "forward" and self.problem.bias)
         if self.settings:
             tiles = [tile for tile in tiles if f"stream-{tile.name}" == self.settings["tile"]]
-            return choose_stream(product, tiles, device, rounded)
-        found = choose_stream(product, tiles, device, rounded)
+            return choose_stream(product, moved, tiles, device, rounded)
+        found = choose_stream(product, moved, tiles, device, rounded)
         if found is None:
             return None
         bulk = self.copies_boxes(product, grid)
         usual = choose(product, tiles, device.compute_units, bulk=bulk).time
         there = places(found.tile.units, device.compute_units)
-        return found if found.time < with_memory(usual, product, there, walks=False) else None
+        return found if found.time < with_memory(usual, moved, there, walks=False) else None
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""

@@ -1,4 +1,4 @@
-"""The form of products with operands of 16 bits for kernels of one tap with few weights.
+"""The form of products with operands of 16 bits for convolutions with few weights.
 
 Its work-groups keep weights in local memory and walk over tiles of pixels (``kernels/conv/gemm_gpu/halves_stream.cl``).
 """
@@ -59,7 +59,9 @@ class Stream:
         return {**self.tile.defines(), "STAGES": self.stages, "HELD_STEPS": self.held}
 
 
-def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool) -> Iterator[Stream]:
+def streams(
+    product: Product, moved: int, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool
+) -> Iterator[Stream]:
     """Return the forms of a product with each tile, by as many work-groups of a unit as have room there."""
     held = product.steps
     if not 0 < held <= MOST_STEPS:
@@ -78,11 +80,11 @@ def streams(product: Product, candidates: list[HalvesTile], device: DeviceInfo, 
             walkers = min(rows, max(1, places(tile.units, device.compute_units) * busy // columns))
             walkers = ceil_div(rows, ceil_div(rows, walkers))
             stream = Stream(tile, stages, held, walkers, busy, rounded)
-            yield replace(stream, time=cycles(product, stream, device.compute_units))
+            yield replace(stream, time=cycles(product, moved, stream, device.compute_units))
 
 
-def cycles(product: Product, stream: Stream, units: int) -> float:
-    """Estimate the time of a product, in cycles of one of so many compute units."""
+def cycles(product: Product, moved: int, stream: Stream, units: int) -> float:
+    """Estimate the time of a product, in cycles of one of so many compute units; see `with_memory`."""
     tile, there = stream.tile, places(stream.tile.units, units)
     work_groups = stream.walkers * ceil_div(product.columns, tile.n) * product.groups
     of_step, of_element, taken = ROUNDED if stream.rounded else WIDE
@@ -93,19 +95,21 @@ def cycles(product: Product, stream: Stream, units: int) -> float:
     lone = max(1, FEW_ITEMS / (tile.threads * at_once))
     time = rounds * (wait * lone + at_once * busy)
     weights = stream.held * tile.n * HALVES_DEPTH * 2 / costs(tile.units).copied_bytes
-    return costs(tile.units).start + weights + with_memory(tile.slower_stream * time, product, there, walks=True)
+    return costs(tile.units).start + weights + with_memory(tile.slower_stream * time, moved, there, walks=True)
 
 
-def with_memory(time: float, product: Product, there: int, walks: bool) -> float:
-    """Return a product's time with that in which so many places read its pixels and write its results.
+def with_memory(time: float, moved: int, there: int, walks: bool) -> float:
+    """Return a product's time with that in which so many places move its elements: of its pixels and its results.
 
     Most of the shorter one is hidden by the longer one, above all where work-groups walk.
     """
-    memory = product.rows * (product.depth + product.columns) * product.groups * 2 / MEMORY_BYTES / there
+    memory = moved * 2 / MEMORY_BYTES / there
     hiding = HIDING if walks else HIDING_LITTLE
     return (time**hiding + memory**hiding) ** (1 / hiding)
 
 
-def choose_stream(product: Product, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool) -> Stream | None:
+def choose_stream(
+    product: Product, moved: int, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool
+) -> Stream | None:
     """Choose the form with the least estimated time; None where the product has too many weights."""
-    return min(streams(product, candidates, device, rounded), key=lambda each: each.time, default=None)
+    return min(streams(product, moved, candidates, device, rounded), key=lambda each: each.time, default=None)
