@@ -259,8 +259,8 @@ STREAMS = (
     "conv forward f16 n2 ic24 ih9 iw13 oc40 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",  # taps, here and below
     "conv forward bf16 g2 n2 ic32 ih7 iw9 oc48 kh3 kw2 sw2 ph1 qw1 dh2 b1 layout=nhwc",
     "conv forward f16 n3 ic3 ih13 iw11 oc16 kh5 kw5 sh2 sw2 ph2 pw2 layout=nhwc",
-    "conv forward bf16 n2 ic64 id3 ih5 iw6 oc72 kd2 kh2 kw3 sd2 pd1 pw1 layout=nhwc",
-    "conv forward f16 n2 ic128 ih9 iw7 oc24 kh1 kw1 sh2 sw2 layout=nhwc",
+    "conv forward bf16 n2 ic80 id3 ih5 iw6 oc72 kd2 kh2 kw3 sd2 pd1 pw1 layout=nhwc",
+    "conv forward f16 n2 ic24 ih9 iw7 oc24 kh1 kw1 sh2 sw2 layout=nhwc",
 )
 
 

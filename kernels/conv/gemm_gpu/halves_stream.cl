@@ -23,7 +23,7 @@
 
 #define HELD_BYTES (HELD_STEPS * B_TILE * 2)
 #define PIXELS_BYTES (STAGES * A_TILE * 2)
-#define AHEAD (STAGES - 1)
+#define PIXELS_AHEAD (STAGES - 1)
 
 #if PLAIN
 #define GRID_PARAMETERS
@@ -31,6 +31,7 @@
 #define DEPTH_OF(channels) (channels)
 #else
 #define PHASES 0
+#define WHOLE 0
 #include "conv/gemm_gpu/loaders/halves.cl"
 #define GRID_PARAMETERS , const Grid grid, const Divisors by
 #define PASS_GRID , grid, by
@@ -92,7 +93,7 @@ ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stor
         for (int i = 0; i < A_COPIES; i++) {
             const GridPixel pixel = grid_pixel(within(first + row + i * ROWS_AT_ONCE, rows), grid, by);
             next->at[i] = first_tap(pixel, grid);
-            next->from[i] = source + elements_to(next->at[i], pixel.image, pixel_step, grid) + (WHOLE ? vector : 0);
+            next->from[i] = source + elements_to(next->at[i], pixel.image, pixel_step, grid);
         }
         next->walk = walk_from(FIRST_OF_ITEM(vector), channels, pixel_step, grid);
     }
@@ -171,11 +172,11 @@ ALWAYS_INLINE void multiply_tiles(
 #define COPY_PIXELS(place) \
     copy_pixels(pixels + (place) * A_TILE, &next, source, rows, channels, pixel_step, walkers, aligned PASS_GRID)
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) {
+    for (int i = 0; i < PIXELS_AHEAD; i++) {
         COPY_PIXELS(i);
         COPIES_COMMIT;
     }
-    int now = 0, free = AHEAD;
+    int now = 0, free = PIXELS_AHEAD;
 #pragma unroll 1
     for (int row_tile = walker * TILE_M; row_tile < rows; row_tile += walkers * TILE_M) {
         float sums[SUMS];
@@ -183,7 +184,7 @@ ALWAYS_INLINE void multiply_tiles(
         for (int e = 0; e < SUMS; e++) sums[e] = 0;
 #pragma unroll 1
         for (int step = 0; step < HELD_STEPS; step++) {
-            COPIES_WAIT(AHEAD - 1);
+            COPIES_WAIT(PIXELS_AHEAD - 1);
             FENCE_TILES;
             barrier(CLK_LOCAL_MEM_FENCE);  // the step's pixels are there, and what is in `free` is not read any more
             MULTIPLY(sums, pixels + now * A_TILE, 0, held + step * B_TILE);

@@ -494,8 +494,10 @@ class _HalvesBuilder:
         self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
     ) -> bool:
         """Add a product by work-groups that walk over tiles if it is expected to be faster; say whether."""
-        if not (grid.plain or operation == "FORWARD") or self.leaving is not None:  # its store waits longer for sums
+        if self.leaving is not None:  # its store waits longer for what sums need
             return False
+        if not grid.plain and (operation != "FORWARD" or channels % HALVES_DEPTH == 0):
+            return False  # steps with one tap are no slower without walks
         stream = self.choose_stream(product, grid)
         if stream is None:
             return False
@@ -508,7 +510,6 @@ class _HalvesBuilder:
             "PLAIN": int(grid.plain),
             "BOUNDED": int(not grid.inside),
             "AXES": grid.used_axes,
-            "WHOLE": int(channels % HALVES_DEPTH == 0),
             "ROUNDED": int(stream.rounded),
             **epilogue_defines(self.epilogue),
         }
