@@ -7,6 +7,9 @@
 // nothing follows the sums, neither a bias nor an epilogue, so that they are rounded before that, unless they are added
 // to the target.
 //
+// Kernels with several taps look for them once: where the first taps of the next tile's rows are, and the taps of each
+// step's vectors, is in local memory.
+//
 // OPERATION is FORWARD or DATA, as in halves.cl. Global: work-groups for columns, innermost, and walkers; 1; groups.
 
 #ifndef ROUNDED
@@ -27,15 +30,22 @@
 
 #if PLAIN
 #define GRID_PARAMETERS
-#define PASS_GRID
+#define TAKE_PLACES
+#define PASS_PLACES
 #define DEPTH_OF(channels) (channels)
 #else
 #define PHASES 0
 #define WHOLE 0
 #include "conv/gemm_gpu/loaders/halves.cl"
 #define GRID_PARAMETERS , const Grid grid, const Divisors by
-#define PASS_GRID , grid, by
+#define TAKE_PLACES GRID_PARAMETERS, local Walk *walks, local RowPlace *places
+#define PASS_PLACES , grid, by, walks, places
 #define DEPTH_OF(channels) ((channels) * grid.taps_d * grid.taps_h * grid.taps_w)
+// Where the first tap of a tile's row is.
+typedef struct {
+    global const stored *from;
+    Position at;
+} RowPlace;
 #endif
 
 // Copies 64 elements of the depth, from element `first` on, of all columns. columns_left: from the tile's first one on.
@@ -68,15 +78,27 @@ typedef struct {
 #if PLAIN
     global const stored *from;  // the first one
 #else
-    global const stored *from[A_COPIES];  // of a pixel's first tap and channel
-    Position at[A_COPIES];                // of that tap
-    Walk walk;
+    RowPlace rows[A_COPIES];
+    int list;  // of `places`: 0 or 1, the tile's
 #endif
 } Copied;
 
+#if !PLAIN
+// Fills a list of the places of a tile's rows.
+ALWAYS_INLINE void find_places(local RowPlace *places, global const stored *source, const int first, const int rows,
+                               const int pixel_step, const Grid grid, const Divisors by) {
+    for (int row = get_local_id(0); row < TILE_M; row += THREADS) {
+        const GridPixel pixel = grid_pixel(within(first + row, rows), grid, by);
+        const Position at = first_tap(pixel, grid);
+        places[row].at = at;
+        places[row].from = source + elements_to(at, pixel.image, pixel_step, grid);
+    }
+}
+#endif
+
 ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stored *source, const int rows,
                                const int channels, const int pixel_step, const int walkers,
-                               const bool aligned GRID_PARAMETERS) {
+                               const bool aligned TAKE_PLACES) {
     const int vector = get_local_id(0) % 8 * 8, row = get_local_id(0) / 8, first = next->tile * TILE_M;
     if (first >= rows) return;
 #if PLAIN
@@ -90,20 +112,18 @@ ALWAYS_INLINE void copy_pixels(local ushort *to, Copied *next, global const stor
 #else
     if (next->step == 0) {
 #pragma unroll
-        for (int i = 0; i < A_COPIES; i++) {
-            const GridPixel pixel = grid_pixel(within(first + row + i * ROWS_AT_ONCE, rows), grid, by);
-            next->at[i] = first_tap(pixel, grid);
-            next->from[i] = source + elements_to(next->at[i], pixel.image, pixel_step, grid);
-        }
-        next->walk = walk_from(FIRST_OF_ITEM(vector), channels, pixel_step, grid);
+        for (int i = 0; i < A_COPIES; i++) next->rows[i] = places[next->list * TILE_M + row + i * ROWS_AT_ONCE];
+        next->list ^= 1;  // other work-items read it after the next barrier
+        if (first + walkers * TILE_M < rows)
+            find_places(places + next->list * TILE_M, source, first + walkers * TILE_M, rows, pixel_step, grid, by);
     }
-    const Walk walk = next->walk;
+    const Walk walk = walks[next->step * 8 + get_local_id(0) % 8];
     const bool there = has_tap(walk, channels, grid);
 #pragma unroll
     for (int i = 0; i < A_COPIES; i++)
-        COPY_OR_LOAD(to + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), next->from[i] + (walk.distance + walk.channel),
-                     there && meets(next->at[i], walk.d, walk.h, walk.w, grid));
-    walk_on(&next->walk, channels, pixel_step, grid);
+        COPY_OR_LOAD(
+            to + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), next->rows[i].from + (walk.distance + walk.channel),
+            there && meets(next->rows[i].at, walk.d, walk.h, walk.w, grid));
 #endif
     if (++next->step == HELD_STEPS) {
         next->step = 0;
@@ -160,19 +180,28 @@ ALWAYS_INLINE void multiply_tiles(
     local ushort *held, local ushort *pixels, local float *staged, const int walker, const int walkers,
     global const stored *source, global const stored *weights, CONST_TENSOR(bias), TENSOR(target), const int has_bias,
     const int accumulate, const int rows, const int columns, const int channels, const int groups, const int group,
-    const int column_tile, const bool aligned GRID_PARAMETERS TAKE_EXCHANGE TAKE_EPILOGUE) {
+    const int column_tile, const bool aligned TAKE_PLACES TAKE_EXCHANGE TAKE_EPILOGUE) {
     const int pixel_step = groups * channels;
     Copied next;
     next.tile = walker;
     next.step = 0;
+#if !PLAIN
+    next.list = 0;
+    for (int i = get_local_id(0); i < HELD_STEPS * 8; i += THREADS)
+        walks[i] = walk_from(i * 8, channels, pixel_step, grid);
+    if (walker * TILE_M < rows) find_places(places, source, walker * TILE_M, rows, pixel_step, grid, by);
+#endif
 #pragma unroll
     for (int step = 0; step < HELD_STEPS; step++)
         copy_weights(held + step * B_TILE, weights, step * HALVES_DEPTH, DEPTH_OF(channels), columns,
                      columns - column_tile, aligned);
 #define COPY_PIXELS(place) \
-    copy_pixels(pixels + (place) * A_TILE, &next, source, rows, channels, pixel_step, walkers, aligned PASS_GRID)
+    copy_pixels(pixels + (place) * A_TILE, &next, source, rows, channels, pixel_step, walkers, aligned PASS_PLACES)
 #pragma unroll
     for (int i = 0; i < PIXELS_AHEAD; i++) {
+#if !PLAIN
+        barrier(CLK_LOCAL_MEM_FENCE);  // the tile's places are there
+#endif
         COPY_PIXELS(i);
         COPIES_COMMIT;
     }
@@ -229,15 +258,19 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(THREADS, 1, 1))) kernel 
 #endif
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
     local uchar memory[HELD_BYTES + PIXELS_BYTES + ALL_STAGED_BYTES] TILE_ALIGNMENT;
+#if !PLAIN
+    local Walk walks[HELD_STEPS * 8];
+    local RowPlace places[2 * TILE_M];
+#endif
     DECLARE_EXCHANGE
     local ushort *const held = (local ushort *)memory, *const pixels = (local ushort *)(memory + HELD_BYTES);
     local float *const staged = (local float *)(memory + HELD_BYTES + PIXELS_BYTES);
     if (aligned)
         multiply_tiles(held, pixels, staged, walker, walkers, source, weights, bias_base, bias_offset, target_base,
                        target_offset, has_bias, accumulate, rows, columns, channels, groups, group, column_tile,
-                       true PASS_GRID PASS_EXCHANGE PASS_EPILOGUE);
+                       true PASS_PLACES PASS_EXCHANGE PASS_EPILOGUE);
     else
         multiply_tiles(held, pixels, staged, walker, walkers, source, weights, bias_base, bias_offset, target_base,
                        target_offset, has_bias, accumulate, rows, columns, channels, groups, group, column_tile,
-                       false PASS_GRID PASS_EXCHANGE PASS_EPILOGUE);
+                       false PASS_PLACES PASS_EXCHANGE PASS_EPILOGUE);
 }

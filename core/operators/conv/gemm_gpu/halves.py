@@ -532,8 +532,8 @@ class _HalvesBuilder:
         rounded = self.epilogue is None and not (self.problem.direction == "forward" and self.problem.bias)
         if self.settings:
             tiles = [tile for tile in tiles if f"stream-{tile.name}" == self.settings["tile"]]
-            return choose_stream(product, moved, tiles, device, rounded)
-        found = choose_stream(product, moved, tiles, device, rounded)
+            return choose_stream(product, moved, tiles, device, rounded, not grid.plain)
+        found = choose_stream(product, moved, tiles, device, rounded, not grid.plain)
         if found is None:
             return None
         bulk = self.copies_boxes(product, grid)

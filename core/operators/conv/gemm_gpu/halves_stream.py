@@ -21,6 +21,7 @@ MOST_STAGES = 6  # steps whose pixels are in local memory
 MOST_STEPS = 16  # of the depth, whose weights are
 STAGED = 64  # columns whose sums pass local memory at once, as the kernel has it
 MOST_BUSY = 4  # work-groups of a unit
+PLACE, WALK = 24, 20  # bytes in local memory for a row of one of two tiles and for an eighth of a step, with taps
 REGISTERS_OF_ITEM = 80  # apart from its sums, with room for the unrolled store
 
 # in cycles, as halves_costs.txt has them
@@ -60,7 +61,7 @@ class Stream:
 
 
 def streams(
-    product: Product, moved: int, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool
+    product: Product, moved: int, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool, taps: bool
 ) -> Iterator[Stream]:
     """Return the forms of a product with each tile, by as many work-groups of a unit as have room there."""
     held = product.steps
@@ -69,7 +70,8 @@ def streams(
     for tile in candidates:
         if not tile.slower_stream:
             continue
-        whole = held * tile.n * HALVES_DEPTH * 2 + tile.m * STAGED * (2 if rounded else 4) + RESERVED
+        lists = 2 * tile.m * PLACE + held * 8 * WALK if taps else 0
+        whole = lists + held * tile.n * HALVES_DEPTH * 2 + tile.m * STAGED * (2 if rounded else 4) + RESERVED
         columns = ceil_div(product.columns, tile.n) * product.groups
         rows = ceil_div(product.rows, tile.m)
         for busy in range(1, MOST_BUSY + 1):
@@ -109,7 +111,7 @@ def with_memory(time: float, moved: int, there: int, walks: bool) -> float:
 
 
 def choose_stream(
-    product: Product, moved: int, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool
+    product: Product, moved: int, candidates: list[HalvesTile], device: DeviceInfo, rounded: bool, taps: bool
 ) -> Stream | None:
     """Choose the form with the least estimated time; None where the product has too many weights."""
-    return min(streams(product, moved, candidates, device, rounded), key=lambda each: each.time, default=None)
+    return min(streams(product, moved, candidates, device, rounded, taps), key=lambda each: each.time, default=None)
