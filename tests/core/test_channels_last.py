@@ -207,8 +207,8 @@ def test_depthwise_kernels_read_lines_ahead(line: str, strip: int, ahead: int, m
 
 
 def test_lines_ahead_are_as_many_as_registers_hold() -> None:
-    """As many as the vectors of a step leave room for, and one where a unit has few steps."""
-    assert depthwise_gpu._ahead(24, 6, 28) == 3
-    assert depthwise_gpu._ahead(24, 10, 28) == 2
-    assert depthwise_gpu._ahead(24, 4, 100) == depthwise_gpu.MOST_AHEAD
-    assert depthwise_gpu._ahead(24, 4, 7) == depthwise_gpu._ahead(24, 40, 100) == 1
+    """As many as free registers have room for, and one where a unit has few steps."""
+    assert depthwise_gpu._ahead(60, 20, 28) == 3
+    assert depthwise_gpu._ahead(50, 20, 28) == 2
+    assert depthwise_gpu._ahead(100, 8, 100) == depthwise_gpu.MOST_AHEAD
+    assert depthwise_gpu._ahead(60, 20, 7) == depthwise_gpu._ahead(-8, 20, 100) == 1

@@ -40,10 +40,12 @@ LINES_FILE = "conv/channels_last/depthwise_lines_gpu.cl"
 LINES, LINES_FILTER = range(2)  # the file's MAKES
 LINES_SPAN = 8  # columns of a line that a work-item reads, at most
 LINES_TAPS, LINES_SUMS = 9, 10  # taps whose weights, or the sums of whose gradients, it keeps in registers
-LINES_AHEAD, FILTER_AHEAD = 24, 36  # vectors that it has asked for while it multiplies a step's numbers, at most
-MOST_AHEAD, STEPS_AHEAD = 4, 8  # steps of these, and steps for each of them: the first ones are waited for
-LINES_GROUP = 256  # work-items of a work-group that sums gradients
-LINES_ITEMS = 512  # work-items of a compute unit at the same time
+MANY_ITEMS, FEW_ITEMS = 384, 256  # work-items of a compute unit at the same time
+LINES_REGISTERS = 100  # of a work-item's sums, weights and lines, with which many of them share a unit
+FILTER_REGISTERS = {MANY_ITEMS: 70, FEW_ITEMS: 120}  # of its sums, gradients and lines, with so many on a unit
+FILTER_GROUPS = {MANY_ITEMS: 128, FEW_ITEMS: 256}  # of which work-groups that sum gradients consist
+CROWDED = 1.25  # how many times as long each of many takes
+MOST_AHEAD, STEPS_AHEAD = 4, 8  # steps read ahead, and steps of a unit for each of these: the first ones are waited for
 WHOLE_ROUNDS = 3  # rounds of work-items that run at the same time, below which the last one counts as a whole one
 LEAST_COLUMNS = 32  # vectors of channels whose reads lie side by side
 LINES_START = 4  # of a unit, in rows: until its first numbers are there
@@ -144,16 +146,25 @@ class _DepthwiseBuilder:
         """Return the columns of x that so many columns of y meet."""
         return (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1
 
+    @property
+    def new_lines(self) -> int:
+        """The lines of x that a step reads."""
+        return self.sh // gcd(self.sh, self.dh)
+
+    @property
+    def raws(self) -> int:
+        """The registers of a vector as memory has it."""
+        return ceil_div(self.wide, 2)
+
     def line_reads(self, strip: int) -> int:
         """Return the vectors of x that a step reads."""
-        return self.sh // gcd(self.sh, self.dh) * self.line_span(strip)
+        return self.new_lines * self.line_span(strip)
 
     def line_kernel(self, name: str, makes: int, strip: int, **more: Any) -> Any:
         """Return a kernel that goes down the rows of strips of so many columns."""
-        common = gcd(self.sh, self.dh)
         sizes = {"KH": self.kh, "KW": self.kw, "SH": self.sh, "SW": self.sw, "DH": self.dh, "DW": self.dw}
         defines = {**GRID.defines(), **sizes, "MAKES": makes, "WIDE": self.wide, "STRIP": strip, **more}
-        defines |= {"ROW_STEP": self.dh // common, "NEW": self.sh // common}
+        defines |= {"ROW_STEP": self.dh // gcd(self.sh, self.dh), "NEW": self.new_lines}
         return self.planner.kernel(LINES_FILE, name, defines, self.problem.dtype, MAD_ENABLE)
 
     def chunked(self, rows: int, chunks: int) -> tuple[int, int]:
@@ -167,7 +178,7 @@ class _DepthwiseBuilder:
         """Return the launch that takes the taps of each pixel, from row to row."""
         problem = self.problem
         _, rows, columns = in_3d(problem.in_size if turned else problem.out_size, 1)
-        at_once = self.planner.device.compute_units * LINES_ITEMS
+        at_once = self.planner.device.compute_units * MANY_ITEMS
 
         def split(strip: int, wanted: int) -> tuple[float, int, int, int]:
             chunks, steps = self.chunked(rows, wanted)
@@ -181,7 +192,10 @@ class _DepthwiseBuilder:
         )
         strips = ceil_div(columns, strip)
         items = problem.batch * strips * self.blocks * chunks
-        more = {"GROUP": GROUP, "AHEAD": _ahead(LINES_AHEAD, self.line_reads(strip), steps), "FLIP": int(turned)}
+        held = ceil_div(self.kh, self.new_lines)
+        free = LINES_REGISTERS - self.wide * (held * strip + self.kh * self.kw)
+        ahead = _ahead(free, self.line_reads(strip) * self.raws, steps)
+        more = {"GROUP": GROUP, "AHEAD": ahead, "FLIP": int(turned)}
         kernel = self.line_kernel("depthwise_lines", LINES, strip, **more, **epilogue_defines(self.epilogue))
         arguments = (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
@@ -198,31 +212,40 @@ class _DepthwiseBuilder:
         _, rows, columns = in_3d(problem.out_size, 1)
         tap_rows = min(self.kh, max(1, LINES_SUMS // self.kw))
         tap_groups = ceil_div(self.kh, tap_rows)
-        across = _across(self.blocks)
-        lanes, groups = LINES_GROUP // across, ceil_div(self.blocks, across)
         units = self.planner.device.compute_units
-        most = max(1, units * LINES_ITEMS // LINES_GROUP // (groups * tap_groups))  # parts that run at the same time
 
-        def split(strip: int, wanted: int) -> tuple[float, int, int, int, int, int]:
+        def registers(strip: int) -> tuple[int, int]:
+            """Return those of sums and of gradients that are kept, and those of a step's reads."""
+            kept = ceil_div(tap_rows, self.new_lines) * strip * self.raws
+            return self.wide * tap_rows * self.kw + kept, (self.line_reads(strip) + strip) * self.raws
+
+        def split(strip: int, wanted: int) -> tuple[float, int, int, int, int, int, int]:
+            items = MANY_ITEMS if sum(registers(strip)) <= FILTER_REGISTERS[MANY_ITEMS] else FEW_ITEMS
+            across = _across(self.blocks, FILTER_GROUPS[items])
+            lanes, groups = FILTER_GROUPS[items] // across, ceil_div(self.blocks, across)
+            most = max(1, units * items // FILTER_GROUPS[items] // (groups * tap_groups))  # parts at the same time
             chunks, steps = self.chunked(rows, wanted)
             count = problem.batch * chunks * ceil_div(columns, strip)
             each = ceil_div(count, min(most * lanes, count))  # units of a work-item
-            step = self.line_reads(strip) + strip + LINES_STEP
-            return each * (steps + tap_rows + LINES_START) * step, strip, chunks, steps, count, each * lanes
+            step = (self.line_reads(strip) + strip + LINES_STEP) * (CROWDED if items == MANY_ITEMS else 1)
+            return each * (steps + tap_rows + LINES_START) * step, strip, items, chunks, steps, count, each
 
-        _, strip, chunks, steps, count, part_units = min(
+        _, strip, items, chunks, steps, count, each = min(
             split(strip, wanted) for strip in self.line_strips(columns) for wanted in range(1, rows + 1)
         )
-        strips = ceil_div(columns, strip)
+        group = FILTER_GROUPS[items]
+        across = _across(self.blocks, group)
+        strips, groups, part_units = ceil_div(columns, strip), ceil_div(self.blocks, across), each * (group // across)
         parts = ceil_div(count, part_units)
         size = arithmetic_bytes(problem.dtype)
         partial = Workspace(0, size)
-        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": LINES_GROUP}
-        more["AHEAD"] = _ahead(FILTER_AHEAD, self.line_reads(strip) + strip, steps)
+        kept, read = registers(strip)
+        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": group}
+        more["AHEAD"] = _ahead(FILTER_REGISTERS[items] - kept, read, steps)
         first = Launch(
             self.line_kernel("depthwise_lines_filter", LINES_FILTER, strip, **more),
-            (groups * LINES_GROUP, parts, tap_groups),
-            (LINES_GROUP, 1, 1),
+            (groups * group, parts, tap_groups),
+            (group, 1, 1),
             (
                 *(Buffer("x"), Buffer("dy"), partial, pixel_grid(problem), *ints(channels)),
                 *(Constant(np.uint32(count)), Constant(np.uint32(part_units)), *ints(strips, chunks, steps)),
@@ -286,18 +309,18 @@ class _DepthwiseBuilder:
         return Launches((first, self.sum_of(partial, parts)), parts * taps * channels * size)
 
 
-def _across(blocks: int) -> int:
-    """Return the vectors of channels of a work-group: enough side by side, and fewest work-items without work."""
+def _across(blocks: int, items: int) -> int:
+    """Return the vectors of channels of so many work-items: enough side by side, and fewest without work."""
     least = min(blocks, LEAST_COLUMNS)
     found = {ceil_div(blocks, count) for count in range(1, blocks + 1)}
-    fitting = sorted(across for across in found if least <= across <= LINES_GROUP)
+    fitting = sorted(across for across in found if least <= across <= items)
 
     def idle(across: int) -> float:
-        return ceil_div(blocks, across) * across / blocks * LINES_GROUP / (LINES_GROUP // across * across)
+        return ceil_div(blocks, across) * across / blocks * items / (items // across * across)
 
     return min(fitting, key=lambda across: (round(idle(across), 2), across))
 
 
-def _ahead(most: int, reads: int, steps: int) -> int:
-    """Return the steps whose lines are read ahead, of so many vectors each, where a unit has so many steps."""
-    return max(1, min(MOST_AHEAD, most // reads, steps // STEPS_AHEAD))
+def _ahead(free: int, read: int, steps: int) -> int:
+    """Return the steps that are read ahead into free registers, of which each needs some, where a unit has so many."""
+    return max(1, min(MOST_AHEAD, free // read, steps // STEPS_AHEAD))
