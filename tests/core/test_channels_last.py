@@ -7,6 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
+from clgraft.core.operators.conv.channels_last import depthwise_gpu
 from clgraft.core.operators.conv.channels_last.windows import reserved_for_winograd
 from clgraft.core.planning.implementation import implementations
 from clgraft.core.problem.layout import channels_first
@@ -183,3 +184,53 @@ def test_depthwise_convolution_has_kernels_for_gpus(line: str) -> None:
         case = Check(core.parse(f"fused conv forward {line} layout=nhwc with {epilogue}"))
         plan = context.plan(case.problem, "in_kernel")
         case.expect_right(plan, case.run(plan))
+
+
+@pytest.mark.parametrize(("strip", "ahead"), [(4, 3), (2, 4), (1, 2)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f16 n2 g8 ic8 ih13 iw12 oc8 kh3 kw3 ph2 pw2 dh2 dw2 b1",
+        "bf16 n1 g37 ic37 ih3 iw15 oc37 kh3 kw3 ph2 pw2",  # steps without any line that is there, fewer than ahead
+        "f16 n3 g12 ic12 ih40 iw9 oc12 kh3 kw2 sh2 ph1 pw1 dh3",
+    ],
+)
+def test_depthwise_kernels_read_lines_ahead(line: str, strip: int, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depthwise_gpu, "STRIPS", (strip,))
+    monkeypatch.setattr(depthwise_gpu, "_ahead", lambda *sizes: ahead)
+    with planning_for(MACHINES[1]) as context:
+        for problem in in_directions(f"conv {line} layout=nhwc"):
+            if problem.direction != "backward_bias":
+                case = Check(problem)
+                plan = context.plan(problem, "pixels_gpu")
+                case.expect_right(plan, case.run(plan))
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("f16 n2 g16 ic16 ih9 iw12 oc16 kh3 kw3 sh2 sw2 ph1 pw1", "blocks"),
+        ("bf16 n2 g37 ic37 ih8 iw7 oc37 kh3 kw2 sh2 sw2 ph2 pw0 dh2", "blocks"),  # pixels that no tap meets
+        ("n3 g12 ic12 ih11 iw10 oc12 kh2 kw3 sh3 sw3 ph1 pw2", "blocks"),
+        ("f16 n1 g8 ic8 ih5 iw6 oc8 kh1 kw1 sh2 sw3", "blocks"),
+        ("n2 g20 ic20 iw23 oc20 kw5 sw2 pw4", "blocks"),
+        ("f16 n2 g8 ic8 ih13 iw12 oc8 kh7 kw7 sh2 sw2 ph3 pw3", "spread"),  # too many gradients
+        ("f16 n1 g8 ic8 ih13 iw18 oc8 kh3 kw3 sh4 sw4 ph1 pw1", "spread"),  # too many phases
+    ],
+)
+def test_depthwise_gradients_of_data_with_strides(line: str, name: str) -> None:
+    with planning_for(MACHINES[1]) as context:
+        case = Check(core.parse(f"conv backward_data {line} layout=nhwc"))
+        *_, last = depthwise_gpu.plan(case.problem, context.planner).launches
+        assert last.kernel.function_name == f"depthwise_pixels_{name}"
+        plan = context.plan(case.problem, "pixels_gpu")
+        case.expect_right(plan, case.run(plan))
+        case.expect_added(plan, case.run(plan))
+
+
+def test_lines_ahead_are_as_many_as_registers_hold() -> None:
+    """As many as free registers have room for, and one where a unit has few steps."""
+    assert depthwise_gpu._ahead(60, 20, 28) == 3
+    assert depthwise_gpu._ahead(50, 20, 28) == 2
+    assert depthwise_gpu._ahead(100, 8, 100) == depthwise_gpu.MOST_AHEAD
+    assert depthwise_gpu._ahead(60, 20, 7) == depthwise_gpu._ahead(-8, 20, 100) == 1

@@ -219,6 +219,34 @@ def test_boxes_are_for_matrices_in_place() -> None:
         assert bool(maps) == expected
 
 
+@pytest.mark.parametrize("tile", tiles("wgmma"), ids=lambda tile: tile.name)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv forward f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc",
+        "conv backward_data f16 n64 ic512 ih14 iw14 oc512 kh3 kw3 ph1 pw1 layout=nhwc",
+        "conv backward_filter f16 n64 ic512 ih14 iw14 oc512 kh3 kw3 ph1 pw1 layout=nhwc",
+    ],
+)
+def test_registers_have_room_for_sums(text: str, tile: HalvesTile, forced: list) -> None:
+    """Whatever is forced, also boxes with their work-items more: products need 26 registers apart from their sums."""
+    device = replace(an_h200(), has_bulk_copies=True, halves=("wgmma-float16",), matrix_units=("wgmma",))
+    asked: list[tuple[str, tuple[str, ...]]] = []
+    planner = SimpleNamespace(
+        device=device,
+        kernel=lambda file, name, defines, dtype, options=(): asked.append((name, options)),
+        tensor_map=lambda matrix: matrix.as_numbers(),
+    )
+    forced[:] = [tile, 1]
+    FORMS["wgmma"].plan(core.parse(text), planner)
+    ((limit,),) = (options for name, options in asked if name == "conv_gemm_halves")
+    option, registers = limit.split("=")
+    assert option == "-cl-nv-maxrregcount"
+    assert tile.sums + 26 <= int(registers) < 256
+    if "backward_filter" in text:  # without boxes, as many work-groups share a unit as the tile wants
+        assert int(registers) * tile.threads * tile.busy <= device.registers
+
+
 STREAMS = (
     "conv forward f16 n3 ic24 ih7 iw9 oc72 kh1 kw1 b1 layout=nhwc",
     "conv forward bf16 g2 n2 ic272 ih9 iw13 oc48 kh1 kw1 layout=nhwc",
@@ -228,6 +256,11 @@ STREAMS = (
     "conv backward_data f16 n3 ic64 ih16 iw8 oc192 kh1 kw1 layout=nhwc",  # rounded first, here and below
     "conv forward bf16 g2 n3 ic144 ih9 iw7 oc208 kh1 kw1 layout=nhwc",
     "conv forward f16 n1 ic16 ih3 iw3 oc21 kh1 kw1 layout=nhwc",
+    "conv forward f16 n2 ic24 ih9 iw13 oc40 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",  # taps, here and below
+    "conv forward bf16 g2 n2 ic32 ih7 iw9 oc48 kh3 kw2 sw2 ph1 qw1 dh2 b1 layout=nhwc",
+    "conv forward f16 n3 ic3 ih13 iw11 oc16 kh5 kw5 sh2 sw2 ph2 pw2 layout=nhwc",
+    "conv forward bf16 n2 ic80 id3 ih5 iw6 oc72 kd2 kh2 kw3 sd2 pd1 pw1 layout=nhwc",
+    "conv forward f16 n2 ic24 ih9 iw7 oc24 kh1 kw1 sh2 sw2 layout=nhwc",
 )
 
 

@@ -9,8 +9,9 @@
 //
 // A work-item goes through a unit: STRIP neighbouring columns of `steps` rows of y, which lie ROW_STEP apart, because
 // rows of taps share lines of x only so. A step takes row u of y, and NEW lines of x: the first ones that u meets. The
-// same lines are met by the HELD - 1 rows before u, with later taps. The reads of the next step are under way while a
-// step's numbers are multiplied: addresses outside lead to a pixel that is there, whose bits are replaced by zeros.
+// same lines are met by the HELD - 1 rows before u, with later taps. The reads of the next AHEAD steps are under way
+// while a step's numbers are multiplied: addresses outside lead to a pixel that is there, whose bits are replaced by
+// zeros.
 //
 // MAKES  0 or 1: which of the kernels
 #include "common/divide.cl"
@@ -42,6 +43,9 @@
 #endif
 #ifndef TAP_ROWS
 #define TAP_ROWS KH
+#endif
+#ifndef AHEAD
+#define AHEAD 2  // steps whose lines are on their way or in registers at the same time
 #endif
 #ifndef FLIP
 #define FLIP 0
@@ -75,8 +79,10 @@
         name##_there |= (uint)(column >= 0 && column < (size)) << s; \
     }
 
-// Line `row` of `rows`, or the nearest one that is there.
+// Line `row` of `rows`, or the nearest one that is there. UNTIL: so many of `rows` that the last one is `row`, so that
+// nothing after a unit's last line is read.
 #define LINE_AT(from, row, rows, pitch) ((from) + (long)clamp((int)(row), 0, (rows) - 1) * (pitch))
+#define UNTIL(row, rows) clamp((int)(row) + 1, 1, rows)
 // Reads columns of a line, as memory has them.
 #define READ_QUADS(to, line, name, count) \
     UNROLLED                              \
@@ -110,24 +116,30 @@
         }                                                                                 \
     }
 
-// The lines of x that a step needs: where one is, how all of them are read, and the values of those that a step before
-// has read, while the next ones are on their way.
+// The lines of x that a step needs: where one is, how all of them are read, and the values of those of step k, which
+// have been read before, while those of step k + AHEAD are on their way. Steps take turns with AHEAD places.
 #define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
-#define READ_SOURCES(READ)                                                            \
-    UNROLLED                                                                          \
-    for (int n = 0; n < NEW; n++) {                                                   \
-        global const stored *line = LINE_AT(xs, LINE_OF(next, n), ih, iw * channels); \
-        READ(lines[n], line, columns, SPAN)                                           \
+#define READ_SOURCES(READ)                                                                   \
+    UNROLLED                                                                                 \
+    for (int n = 0; n < NEW; n++) {                                                          \
+        global const stored *line = LINE_AT(xs, LINE_OF(next, n), lines_end, iw * channels); \
+        READ(lines[place][n], line, columns, SPAN)                                           \
     }
-#define TAKE_LINES                                                           \
-    real values[NEW][SPAN][WIDE];                                            \
-    UNROLLED                                                                 \
-    for (int n = 0; n < NEW; n++) {                                          \
-        CLEAR(lines[n], LINE_OF(k, n), ih, columns, SPAN, true)              \
-        UNROLLED                                                             \
-        for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[n][s]); \
-    }                                                                        \
-    next = k + 1;                                                            \
+#define READ_FIRST_LINES                          \
+    UNROLLED                                      \
+    for (int place = 0; place < AHEAD; place++) { \
+        const int next = place;                   \
+        READ_STEP(READ_LINES)                     \
+    }
+#define TAKE_LINES                                                                  \
+    real values[NEW][SPAN][WIDE];                                                   \
+    UNROLLED                                                                        \
+    for (int n = 0; n < NEW; n++) {                                                 \
+        CLEAR(lines[place][n], LINE_OF(k, n), ih, columns, SPAN, true)              \
+        UNROLLED                                                                    \
+        for (int s = 0; s < SPAN; s++) take_wide(values[n][s], lines[place][n][s]); \
+    }                                                                               \
+    const int next = k + AHEAD;                                                     \
     READ_STEP(READ_LINES)
 
 #if MAKES == 0
@@ -147,48 +159,53 @@ ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WI
             WIDTH sum[h][t][e] = first[e];
         }
     }
-    raw lines[NEW][SPAN][RAWS];
+    const int all = steps + HELD - 1, lines_end = UNTIL(LINE_OF(all - 1, NEW - 1), ih);
+    raw lines[AHEAD][NEW][SPAN][RAWS];
 #define READ_LINES(READ) READ_SOURCES(READ)
-    int next = 0;
-    READ_STEP(READ_LINES)
-    _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
-        TAKE_LINES
+    READ_FIRST_LINES
+    _Pragma("unroll 1") for (int first_step = 0; first_step < all; first_step += AHEAD) {
         UNROLLED
-        for (int n = 0; n < NEW; n++) {
+        for (int place = 0; place < AHEAD; place++) {
+            const int k = first_step + place;
+            if (k >= all) break;
+            TAKE_LINES
             UNROLLED
-            for (int h = 0; h < HELD; h++) {
-                if (h * NEW + n >= KH) continue;
+            for (int n = 0; n < NEW; n++) {
                 UNROLLED
-                for (int j = 0; j < KW; j++) {
+                for (int h = 0; h < HELD; h++) {
+                    if (h * NEW + n >= KH) continue;
                     UNROLLED
-                    for (int t = 0; t < STRIP; t++) {
-                        WIDTH sum[h][t][e] =
-                            fma(values[n][TAP_AT(t, j)][e], weight[(h * NEW + n) * KW + j][e], sum[h][t][e]);
+                    for (int j = 0; j < KW; j++) {
+                        UNROLLED
+                        for (int t = 0; t < STRIP; t++) {
+                            WIDTH sum[h][t][e] =
+                                fma(values[n][TAP_AT(t, j)][e], weight[(h * NEW + n) * KW + j][e], sum[h][t][e]);
+                        }
                     }
                 }
             }
-        }
-        const int u = u0 + (k - (HELD - 1)) * ROW_STEP;
-        if (k >= HELD - 1 && u < oh) {
+            const int u = u0 + (k - (HELD - 1)) * ROW_STEP;
+            if (k >= HELD - 1 && u < oh) {
+                UNROLLED
+                for (int t = 0; t < STRIP; t++) {
+                    if (v + t >= ow) continue;
+                    const long at = ((image * oh + u) * ow + v + t) * channels + channel;
+                    real result[WIDE];
+                    WIDTH result[e] = EPILOGUE_ELEMENT(sum[HELD - 1][t][e], channel + e, at + e);
+                    write_wide(y + at, result, written, accumulate);
+                }
+            }
+            UNROLLED
+            for (int h = HELD - 1; h > 0; h--) {
+                UNROLLED
+                for (int t = 0; t < STRIP; t++) {
+                    WIDTH sum[h][t][e] = sum[h - 1][t][e];
+                }
+            }
             UNROLLED
             for (int t = 0; t < STRIP; t++) {
-                if (v + t >= ow) continue;
-                const long at = ((image * oh + u) * ow + v + t) * channels + channel;
-                real result[WIDE];
-                WIDTH result[e] = EPILOGUE_ELEMENT(sum[HELD - 1][t][e], channel + e, at + e);
-                write_wide(y + at, result, written, accumulate);
+                WIDTH sum[0][t][e] = first[e];
             }
-        }
-        UNROLLED
-        for (int h = HELD - 1; h > 0; h--) {
-            UNROLLED
-            for (int t = 0; t < STRIP; t++) {
-                WIDTH sum[h][t][e] = sum[h - 1][t][e];
-            }
-        }
-        UNROLLED
-        for (int t = 0; t < STRIP; t++) {
-            WIDTH sum[0][t][e] = first[e];
         }
     }
 }
@@ -243,7 +260,9 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
     PLACES(pixels, STRIP, v, ow)
     global const stored *const xs = x + image * ih * iw * channels + channel;
     global const stored *const grads = dy + image * oh * ow * channels + channel;
-    raw held[HELD][STRIP][RAWS], ahead[STRIP][RAWS], lines[NEW][SPAN][RAWS];
+    const int all = steps + HELD - 1, lines_end = UNTIL(LINE_OF(all - 1, NEW - 1), ih);
+    const int gradients_end = UNTIL(u0 + (steps - 1) * ROW_STEP, oh);
+    raw held[HELD][STRIP][RAWS], gradients[AHEAD][STRIP][RAWS], lines[AHEAD][NEW][SPAN][RAWS];
     UNROLLED
     for (int h = 0; h < HELD; h++) {
         UNROLLED
@@ -252,43 +271,47 @@ ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *
             for (int i = 0; i < RAWS; i++) held[h][t][i] = NOTHING;
         }
     }
-#define READ_LINES(READ)                                                                          \
-    {                                                                                             \
-        global const stored *grad_line = LINE_AT(grads, u0 + next * ROW_STEP, oh, ow * channels); \
-        READ(ahead, grad_line, pixels, STRIP)                                                     \
-        READ_SOURCES(READ)                                                                        \
+#define READ_LINES(READ)                                                                                     \
+    {                                                                                                        \
+        global const stored *grad_line = LINE_AT(grads, u0 + next * ROW_STEP, gradients_end, ow * channels); \
+        READ(gradients[place], grad_line, pixels, STRIP)                                                     \
+        READ_SOURCES(READ)                                                                                   \
     }
-    int next = 0;
-    READ_STEP(READ_LINES)
-    _Pragma("unroll 1") for (int k = 0; k < steps + HELD - 1; k++) {
+    READ_FIRST_LINES
+    _Pragma("unroll 1") for (int first_step = 0; first_step < all; first_step += AHEAD) {
         UNROLLED
-        for (int h = HELD - 1; h > 0; h--) {
+        for (int place = 0; place < AHEAD; place++) {
+            const int k = first_step + place;
+            if (k >= all) break;
             UNROLLED
-            for (int t = 0; t < STRIP; t++) {
+            for (int h = HELD - 1; h > 0; h--) {
                 UNROLLED
-                for (int i = 0; i < RAWS; i++) held[h][t][i] = held[h - 1][t][i];
-            }
-        }
-        CLEAR(ahead, u0 + k * ROW_STEP, oh, pixels, STRIP, k < steps)
-        UNROLLED
-        for (int t = 0; t < STRIP; t++) {
-            UNROLLED
-            for (int i = 0; i < RAWS; i++) held[0][t][i] = ahead[t][i];
-        }
-        TAKE_LINES
-        UNROLLED
-        for (int h = 0; h < HELD; h++) {
-            UNROLLED
-            for (int t = 0; t < STRIP; t++) {
-                real gradient[WIDE];
-                take_wide(gradient, held[h][t]);
-                UNROLLED
-                for (int n = 0; n < NEW; n++) {
-                    const int i = h * NEW + n;
-                    if (i >= TAP_ROWS) continue;
+                for (int t = 0; t < STRIP; t++) {
                     UNROLLED
-                    for (int j = 0; j < KW; j++) {
-                        WIDTH sum[i * KW + j][e] = fma(values[n][TAP_AT(t, j)][e], gradient[e], sum[i * KW + j][e]);
+                    for (int i = 0; i < RAWS; i++) held[h][t][i] = held[h - 1][t][i];
+                }
+            }
+            CLEAR(gradients[place], u0 + k * ROW_STEP, oh, pixels, STRIP, k < steps)
+            UNROLLED
+            for (int t = 0; t < STRIP; t++) {
+                UNROLLED
+                for (int i = 0; i < RAWS; i++) held[0][t][i] = gradients[place][t][i];
+            }
+            TAKE_LINES
+            UNROLLED
+            for (int h = 0; h < HELD; h++) {
+                UNROLLED
+                for (int t = 0; t < STRIP; t++) {
+                    real gradient[WIDE];
+                    take_wide(gradient, held[h][t]);
+                    UNROLLED
+                    for (int n = 0; n < NEW; n++) {
+                        const int i = h * NEW + n;
+                        if (i >= TAP_ROWS) continue;
+                        UNROLLED
+                        for (int j = 0; j < KW; j++) {
+                            WIDTH sum[i * KW + j][e] = fma(values[n][TAP_AT(t, j)][e], gradient[e], sum[i * KW + j][e]);
+                        }
                     }
                 }
             }

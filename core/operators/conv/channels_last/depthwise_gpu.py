@@ -22,11 +22,12 @@ from clgraft.core.problem import SMALL, ceil_div, in_3d
 NAME = "pixels_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "conv/channels_last/depthwise_gpu.cl"
-WEIGHTS, PIXELS, SPREAD, FILTER, SUM = range(5)  # the file's MAKES: what a program holds
+WEIGHTS, PIXELS, SPREAD, FILTER, SUM, BLOCKS = range(6)  # the file's MAKES: what a program holds
 GROUP = 128
 WIDE = 4  # channels of a work-item
 STRIPS = (4, 2, 1)  # pixels of a row that a work-item computes
 MOST_SPAN = 12  # columns that these read together
+MOST_BLOCK = 9  # phases of a stride, and vectors of dy, that a work-item keeps in registers
 MOST_TAPS, MOST_ROW_TAPS = 121, 11  # which are unrolled
 MOST_SUMS = 9  # taps whose gradients a work-item keeps in registers
 MOST_COLUMNS = 32  # work-items of a work-group along the channels
@@ -40,11 +41,16 @@ LINES_FILE = "conv/channels_last/depthwise_lines_gpu.cl"
 LINES, LINES_FILTER = range(2)  # the file's MAKES
 LINES_SPAN = 8  # columns of a line that a work-item reads, at most
 LINES_TAPS, LINES_SUMS = 9, 10  # taps whose weights, or the sums of whose gradients, it keeps in registers
-LINES_GROUP = 256  # work-items of a work-group that sums gradients
-LINES_ITEMS = 512  # work-items of a compute unit at the same time
+MANY_ITEMS, FEW_ITEMS = 384, 256  # work-items of a compute unit at the same time
+LINES_REGISTERS = 100  # of a work-item's sums, weights and lines, with which many of them share a unit
+FILTER_REGISTERS = {MANY_ITEMS: 70, FEW_ITEMS: 120}  # of its sums, gradients and lines, with so many on a unit
+FILTER_GROUPS = {MANY_ITEMS: 128, FEW_ITEMS: 256}  # of which work-groups that sum gradients consist
+CROWDED = 1.25  # how many times as long each of many takes
+MOST_AHEAD, STEPS_AHEAD = 4, 8  # steps read ahead, and steps of a unit for each of these: the first ones are waited for
 WHOLE_ROUNDS = 3  # rounds of work-items that run at the same time, below which the last one counts as a whole one
 LEAST_COLUMNS = 32  # vectors of channels whose reads lie side by side
 LINES_START = 4  # of a unit, in rows: until its first numbers are there
+LINES_STEP = 1  # of a step, in vectors that are read: what else it takes
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -129,21 +135,37 @@ class _DepthwiseBuilder:
         """Return whether the kernels that go down the rows serve a problem: in 16 bits, and not too many taps."""
         problem = self.problem
         sizes = (*problem.in_size, *problem.out_size)
-        return problem.dtype in SMALL and self.kh * self.kw <= most_taps and self.line_strip(8) > 0 and min(sizes) > 0
+        return (
+            problem.dtype in SMALL and self.kh * self.kw <= most_taps and self.line_strips(8) != [] and min(sizes) > 0
+        )
 
-    def line_strip(self, columns: int) -> int:
-        """Return the columns of y that a work-item goes down; 0 if a single one meets too many of x."""
-        for strip in STRIPS:
-            if (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1 <= LINES_SPAN and (strip == 1 or strip <= columns):
-                return strip
-        return 0
+    def line_strips(self, columns: int) -> list[int]:
+        """Return how many columns of y a work-item may go down; none if a single one meets too many of x."""
+        return [strip for strip in STRIPS if self.line_span(strip) <= LINES_SPAN and (strip == 1 or strip <= columns)]
+
+    def line_span(self, strip: int) -> int:
+        """Return the columns of x that so many columns of y meet."""
+        return (strip - 1) * self.sw + (self.kw - 1) * self.dw + 1
+
+    @property
+    def new_lines(self) -> int:
+        """The lines of x that a step reads."""
+        return self.sh // gcd(self.sh, self.dh)
+
+    @property
+    def raws(self) -> int:
+        """The registers of a vector as memory has it."""
+        return ceil_div(self.wide, 2)
+
+    def line_reads(self, strip: int) -> int:
+        """Return the vectors of x that a step reads."""
+        return self.new_lines * self.line_span(strip)
 
     def line_kernel(self, name: str, makes: int, strip: int, **more: Any) -> Any:
         """Return a kernel that goes down the rows of strips of so many columns."""
-        common = gcd(self.sh, self.dh)
         sizes = {"KH": self.kh, "KW": self.kw, "SH": self.sh, "SW": self.sw, "DH": self.dh, "DW": self.dw}
         defines = {**GRID.defines(), **sizes, "MAKES": makes, "WIDE": self.wide, "STRIP": strip, **more}
-        defines |= {"ROW_STEP": self.dh // common, "NEW": self.sh // common}
+        defines |= {"ROW_STEP": self.dh // gcd(self.sh, self.dh), "NEW": self.new_lines}
         return self.planner.kernel(LINES_FILE, name, defines, self.problem.dtype, MAD_ENABLE)
 
     def chunked(self, rows: int, chunks: int) -> tuple[int, int]:
@@ -157,25 +179,25 @@ class _DepthwiseBuilder:
         """Return the launch that takes the taps of each pixel, from row to row."""
         problem = self.problem
         _, rows, columns = in_3d(problem.in_size if turned else problem.out_size, 1)
-        strip = self.line_strip(columns)
-        strips = ceil_div(columns, strip)
-        column_items = problem.batch * strips * self.blocks
-        at_once = self.planner.device.compute_units * LINES_ITEMS
+        at_once = self.planner.device.compute_units * MANY_ITEMS
 
-        def split(wanted: int) -> tuple[float, int, int]:
+        def split(strip: int, wanted: int) -> tuple[float, int, int, int]:
             chunks, steps = self.chunked(rows, wanted)
-            rounds = column_items * chunks / at_once
-            return (
-                max(1.0, ceil(rounds) if rounds < WHOLE_ROUNDS else rounds) * (steps + self.kh + LINES_START),
-                chunks,
-                steps,
-            )
+            rounds = problem.batch * ceil_div(columns, strip) * self.blocks * chunks / at_once
+            rounds = max(1.0, ceil(rounds) if rounds < WHOLE_ROUNDS else rounds)
+            step = self.line_reads(strip) + LINES_STEP
+            return rounds * (steps + self.kh + LINES_START) * step, strip, chunks, steps
 
-        _, chunks, steps = min(split(wanted) for wanted in range(1, rows + 1))
-        items = column_items * chunks
-        kernel = self.line_kernel(
-            "depthwise_lines", LINES, strip, GROUP=GROUP, FLIP=int(turned), **epilogue_defines(self.epilogue)
+        _, strip, chunks, steps = min(
+            split(strip, wanted) for strip in self.line_strips(columns) for wanted in range(1, rows + 1)
         )
+        strips = ceil_div(columns, strip)
+        items = problem.batch * strips * self.blocks * chunks
+        held = ceil_div(self.kh, self.new_lines)
+        free = LINES_REGISTERS - self.wide * (held * strip + self.kh * self.kw)
+        ahead = _ahead(free, self.line_reads(strip) * self.raws, steps)
+        more = {"GROUP": GROUP, "AHEAD": ahead, "FLIP": int(turned)}
+        kernel = self.line_kernel("depthwise_lines", LINES, strip, **more, **epilogue_defines(self.epilogue))
         arguments = (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), pixel_grid(problem, turned)),
@@ -191,28 +213,40 @@ class _DepthwiseBuilder:
         _, rows, columns = in_3d(problem.out_size, 1)
         tap_rows = min(self.kh, max(1, LINES_SUMS // self.kw))
         tap_groups = ceil_div(self.kh, tap_rows)
-        strip = self.line_strip(columns)
-        strips = ceil_div(columns, strip)
-        across = _across(self.blocks)
-        lanes, groups = LINES_GROUP // across, ceil_div(self.blocks, across)
         units = self.planner.device.compute_units
-        most = max(1, units * LINES_ITEMS // LINES_GROUP // (groups * tap_groups))  # parts that run at the same time
 
-        def split(wanted: int) -> tuple[float, int, int, int, int]:
+        def registers(strip: int) -> tuple[int, int]:
+            """Return those of sums and of gradients that are kept, and those of a step's reads."""
+            kept = ceil_div(tap_rows, self.new_lines) * strip * self.raws
+            return self.wide * tap_rows * self.kw + kept, (self.line_reads(strip) + strip) * self.raws
+
+        def split(strip: int, wanted: int) -> tuple[float, int, int, int, int, int, int]:
+            items = MANY_ITEMS if sum(registers(strip)) <= FILTER_REGISTERS[MANY_ITEMS] else FEW_ITEMS
+            across = _across(self.blocks, FILTER_GROUPS[items])
+            lanes, groups = FILTER_GROUPS[items] // across, ceil_div(self.blocks, across)
+            most = max(1, units * items // FILTER_GROUPS[items] // (groups * tap_groups))  # parts at the same time
             chunks, steps = self.chunked(rows, wanted)
-            count = problem.batch * chunks * strips
+            count = problem.batch * chunks * ceil_div(columns, strip)
             each = ceil_div(count, min(most * lanes, count))  # units of a work-item
-            return each * (steps + tap_rows + LINES_START), chunks, steps, count, each * lanes
+            step = (self.line_reads(strip) + strip + LINES_STEP) * (CROWDED if items == MANY_ITEMS else 1)
+            return each * (steps + tap_rows + LINES_START) * step, strip, items, chunks, steps, count, each
 
-        _, chunks, steps, count, part_units = min(split(wanted) for wanted in range(1, rows + 1))
+        _, strip, items, chunks, steps, count, each = min(
+            split(strip, wanted) for strip in self.line_strips(columns) for wanted in range(1, rows + 1)
+        )
+        group = FILTER_GROUPS[items]
+        across = _across(self.blocks, group)
+        strips, groups, part_units = ceil_div(columns, strip), ceil_div(self.blocks, across), each * (group // across)
         parts = ceil_div(count, part_units)
         size = arithmetic_bytes(problem.dtype)
         partial = Workspace(0, size)
-        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": LINES_GROUP}
+        kept, read = registers(strip)
+        more = {"TAP_ROWS": tap_rows, "COLUMNS": across, "GROUP": group}
+        more["AHEAD"] = _ahead(FILTER_REGISTERS[items] - kept, read, steps)
         first = Launch(
             self.line_kernel("depthwise_lines_filter", LINES_FILTER, strip, **more),
-            (groups * LINES_GROUP, parts, tap_groups),
-            (LINES_GROUP, 1, 1),
+            (groups * group, parts, tap_groups),
+            (group, 1, 1),
             (
                 *(Buffer("x"), Buffer("dy"), partial, pixel_grid(problem), *ints(channels)),
                 *(Constant(np.uint32(count)), Constant(np.uint32(part_units)), *ints(strips, chunks, steps)),
@@ -237,9 +271,17 @@ class _DepthwiseBuilder:
         if self.sh == self.sw == 1:
             go = self.lines if self.goes_down(LINES_TAPS) else self.pixels
             return go("dy", "dx", turned=True)
-        _, rows, columns = in_3d(self.problem.in_size, 1)
-        places, items = self.places(pixel_grid(self.problem), rows, columns)
-        kernel = self.kernel("depthwise_pixels_spread", SPREAD, SH=self.sh, SW=self.sw)
+        problem = self.problem
+        _, rows, columns = in_3d(problem.in_size, 1)
+        met = ((self.kh - 1) * self.dh // self.sh + 1) * ((self.kw - 1) * self.dw // self.sw + 1)
+        name, makes = "depthwise_pixels_spread", SPREAD
+        if max(self.sh * self.sw, met) <= MOST_BLOCK and min(*problem.in_size, *problem.out_size) > 0:
+            name, makes = "depthwise_pixels_blocks", BLOCKS
+            _, top, left = in_3d(problem.pad_begin, 0)
+            rows = (rows - 1 + top) // self.sh - top // self.sh + 1
+            columns = (columns - 1 + left) // self.sw - left // self.sw + 1
+        places, items = self.places(pixel_grid(problem), rows, columns)
+        kernel = self.kernel(name, makes, SH=self.sh, SW=self.sw)
         weights, first = self.weights("dx", False)
         arguments = (Buffer("dy"), weights, Buffer("dx"), Accumulate("dx"), *places)
         rest = Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, ("dx",))
@@ -276,13 +318,18 @@ class _DepthwiseBuilder:
         return Launches((first, self.sum_of(partial, parts)), parts * taps * channels * size)
 
 
-def _across(blocks: int) -> int:
-    """Return the vectors of channels of a work-group: enough side by side, and fewest work-items without work."""
+def _across(blocks: int, items: int) -> int:
+    """Return the vectors of channels of so many work-items: enough side by side, and fewest without work."""
     least = min(blocks, LEAST_COLUMNS)
     found = {ceil_div(blocks, count) for count in range(1, blocks + 1)}
-    fitting = sorted(across for across in found if least <= across <= LINES_GROUP)
+    fitting = sorted(across for across in found if least <= across <= items)
 
     def idle(across: int) -> float:
-        return ceil_div(blocks, across) * across / blocks * LINES_GROUP / (LINES_GROUP // across * across)
+        return ceil_div(blocks, across) * across / blocks * items / (items // across * across)
 
     return min(fitting, key=lambda across: (round(idle(across), 2), across))
+
+
+def _ahead(free: int, read: int, steps: int) -> int:
+    """Return the steps that are read ahead into free registers, of which each needs some, where a unit has so many."""
+    return max(1, min(MOST_AHEAD, free // read, steps // STEPS_AHEAD))

@@ -31,6 +31,7 @@ from clgraft.core.operators.conv.gemm_gpu.halves_costs import (
 )
 from clgraft.core.operators.conv.gemm_gpu.halves_stream import Stream, choose_stream, with_memory
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import (
+    LEAST_REGISTERS,
     RESERVED,
     ROWS,
     HalvesTile,
@@ -346,7 +347,7 @@ class _HalvesBuilder:
     ) -> None:
         """Add a launch whose work-groups, so many along each axis, have tiles; `busy` of them share a unit."""
         items = tile.threads + (BULK_WARP if self.native and defines.get("BULK") else 0)
-        kernel = self.kernel(name, defines, self.registers_of(items, busy), file)
+        kernel = self.kernel(name, defines, self.registers_of(tile, items, busy), file)
         size = (groups[0] * items, *groups[1:])
         group = (items, *(1 for _ in groups[1:]))
         self.launches.append(Launch(kernel, size, group, arguments, (self.result,)))
@@ -475,19 +476,28 @@ class _HalvesBuilder:
         self.launch_tiles(WINDOWS_FILE, "conv_windows_halves", defines, tile, busy, (tiles,), arguments)
         return True
 
-    def registers_of(self, items: int, busy: int) -> tuple[str, ...]:
-        """Return the compiler's option that lets a unit have so many work-groups of some work-items."""
+    def registers_of(self, tile: HalvesTile, items: int, busy: int) -> tuple[str, ...]:
+        """Return the compiler's option that lets a unit have so many work-groups, if work-items do with the registers.
+
+        A work-item has at least those that its sums and products need: fewer work-groups share a unit then.
+        """
         registers = self.planner.device.registers if self.native else 0
-        least = REGISTERS_OF_SUMS if self.leaving is not None and self.leaving.wanted.gradient else 0
-        most = min(255, max(least, registers // (round_up(items, WARPGROUP) * busy) // 8 * 8))
-        return (f"-cl-nv-maxrregcount={most}",) if registers else ()
+        if not registers:
+            return ()
+        least = tile.sums + LEAST_REGISTERS
+        if self.leaving is not None and self.leaving.wanted.gradient:
+            least = max(least, REGISTERS_OF_SUMS)
+        shared = registers // (round_up(items, WARPGROUP) * busy) // 8 * 8
+        return (f"-cl-nv-maxrregcount={min(255, max(least, shared))}",)
 
     def stream_product(
         self, operation: str, product: Product, grid: Grid, source: Any, weights: Any, channels: int
     ) -> bool:
         """Add a product by work-groups that walk over tiles if it is expected to be faster; say whether."""
-        if not grid.plain or self.leaving is not None:  # its store waits longer for what sums need
+        if self.leaving is not None:  # its store waits longer for what sums need
             return False
+        if not grid.plain and (operation != "FORWARD" or channels % HALVES_DEPTH == 0):
+            return False  # steps with one tap are no slower without walks
         stream = self.choose_stream(product, grid)
         if stream is None:
             return False
@@ -497,6 +507,9 @@ class _HalvesBuilder:
             **stream.defines(),
             "OPERATION": TABLE[operation],
             "DENSE": 1,
+            "PLAIN": int(grid.plain),
+            "BOUNDED": int(not grid.inside),
+            "AXES": grid.used_axes,
             "ROUNDED": int(stream.rounded),
             **epilogue_defines(self.epilogue),
         }
@@ -504,6 +517,7 @@ class _HalvesBuilder:
             *(source, weights, Buffer("b" if has_bias else result), Buffer(result)),
             *(*ints(has_bias), Accumulate(result)),
             *ints(product.rows, product.columns, channels, product.groups, stream.walkers),
+            *(() if grid.plain else (grid.argument(), grid.divisors_argument())),
             *epilogue_arguments(self.epilogue, problem.dtype),
         )
         groups = (ceil_div(product.columns, tile.n) * stream.walkers, 1, product.groups)
@@ -513,17 +527,19 @@ class _HalvesBuilder:
     def choose_stream(self, product: Product, grid: Grid) -> Stream | None:
         """Choose how work-groups walk, or take the tile from the settings; None where others are faster."""
         device, tiles = self.planner.device, self.tiles
+        pixels = grid.batch * prod(axis.source for axis in grid.axes)  # of the source
+        moved = product.groups * (pixels * (product.depth // max(1, grid.taps)) + product.rows * product.columns)
         rounded = self.epilogue is None and not (self.problem.direction == "forward" and self.problem.bias)
         if self.settings:
             tiles = [tile for tile in tiles if f"stream-{tile.name}" == self.settings["tile"]]
-            return choose_stream(product, tiles, device, rounded)
-        found = choose_stream(product, tiles, device, rounded)
+            return choose_stream(product, moved, tiles, device, rounded, not grid.plain)
+        found = choose_stream(product, moved, tiles, device, rounded, not grid.plain)
         if found is None:
             return None
         bulk = self.copies_boxes(product, grid)
         usual = choose(product, tiles, device.compute_units, bulk=bulk).time
         there = places(found.tile.units, device.compute_units)
-        return found if found.time < with_memory(usual, product, there, walks=False) else None
+        return found if found.time < with_memory(usual, moved, there, walks=False) else None
 
     def expect_sums(self, product: Product, tile: HalvesTile, split: bool = False) -> None:
         """Decline sums of a tile where another launch has its results, or another pass over them is faster."""

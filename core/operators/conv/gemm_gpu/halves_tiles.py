@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WGMMA_ROWS = 64  # of a product
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
+LEAST_REGISTERS = 32  # of a work-item apart from its sums: products and what they need do not fit fewer
 ROWS, COSTS = Path(__file__).with_name("halves.txt"), Path(__file__).with_name("halves_costs.txt")
 
 
@@ -84,6 +85,11 @@ class HalvesTile:
     def threads(self) -> int:
         """Work-items of a work-group."""
         return work_items(self.units, self.m, self.n, self.warp_m, self.warp_n)
+
+    @property
+    def sums(self) -> int:
+        """Sums of a work-item, each in a register."""
+        return self.m * self.n // self.threads
 
     @property
     def local_bytes(self) -> int:
