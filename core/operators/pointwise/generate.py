@@ -224,7 +224,8 @@ class _Generator:
         size = ceil_div(rows, rows_per_item) * pieces
         unit = 2 if any_inner else None
         defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner, unit=unit)
-        if outgrows_caches(self.planner, rows * length * np.dtype(self.loop.dtype).itemsize):
+        whole = rows == 1 or length % self.lanes == 0  # lines that are stored in part would be read first, to be filled
+        if whole and outgrows_caches(self.planner, rows * length * np.dtype(self.loop.dtype).itemsize):
             defines["PAST_CACHES"] = 1
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
 
