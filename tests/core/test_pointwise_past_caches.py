@@ -15,6 +15,7 @@ from clgraft import core
 from clgraft.core.operators.batchnorm import channels_cpu
 from clgraft.core.operators.pointwise import generate, generated
 from clgraft.core.planning.device import LARGE
+from clgraft.core.planning.kernels import vector_lanes
 from clgraft.core.session.context import Context
 from tests.core.pointwise_checks import run
 
@@ -104,6 +105,23 @@ def test_rows_go_past_where_they_are_whole_vectors(text: str, goes_past: bool, c
     with mock.patch.object(channels_cpu, "outgrows_caches", return_value=True):
         implementation.plan(problem, SimpleNamespace(device=context.device, kernel=kernel))
     assert found == [goes_past]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+@pytest.mark.parametrize(("rows", "parts"), [(127, 1), (391, 3), (1024, 8)])
+def test_columns_in_memory_are_folded_in_parts(rows: int, parts: int, dtype: str, context: Context) -> None:
+    """Whole numbers, so that sums are exact: of parts of about 128 rows, which the next columns read on in."""
+    if not context.device.is_cpu:
+        pytest.skip("columns of vectors are for CPU devices")
+    problem = core.parse(f"pointwise {dtype} x0[{rows},67] y0=sum[0] y1=max[0] : y0 = x0; y1 = x0;")
+    launches = generated.plan(problem, context.planner)
+    assert len(launches.launches) == (1 if parts == 1 else 2)
+    assert launches.launches[0].global_size[0] == parts * -(-67 // vector_lanes(context.device, problem.dtype))
+    x = np.random.default_rng(3).integers(-1, 2, (rows, 67)).astype(problem.dtype)
+    found = {name: np.full(67, np.nan, problem.dtype) for name in ("y0", "y1")}
+    context.plan(problem).run(x0=x, **found)
+    np.testing.assert_array_equal(found["y0"], x.astype(np.float64).sum(0))
+    np.testing.assert_array_equal(found["y1"], x.max(0))
 
 
 def test_a_large_output_is_found_large() -> None:
