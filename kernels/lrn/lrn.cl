@@ -47,6 +47,7 @@ ANY power_of(const ANY level, const real beta) {
 #define ITEM get_global_id(0)
 
 #include "common/lanes.cl"
+#include "common/prefetch.cl"
 
 // A tile of channels with HALF empty ones on each side; channel c stands at ROW(c).
 #define ROW(c) (((c) + HALF) * WIDE)
@@ -59,6 +60,12 @@ ANY power_of(const ANY level, const real beta) {
     const long tiles = (pixels + WIDE - 1) / WIDE; \
     const real share = alpha / (2 * HALF + 1);     \
     for (long tile = ITEM * item_tiles; tile < min((long)(ITEM + 1) * item_tiles, images * tiles); tile++)
+
+// Ask for a tile's part of channel c of `name`, that of the next tile or that which is written: a processor does not
+// foresee them among so many channels.
+#define EACH_LINE(name) for (int i = 0; i < WIDE; i += CACHE_LINE / (int)sizeof(*name##_base))
+#define ASK_NEXT(name) EACH_LINE(name) PREFETCH_FAR(OPEN(name) + from + c * pixels + WIDE + i);
+#define ASK_TO_WRITE(name) EACH_LINE(name) PREFETCH_TO_WRITE(OPEN(name) + from + c * pixels + i);
 
 // Sets to zero what lies before the first channel and after the last one.
 void clear_sides(global real *tile, const long channels) {
@@ -89,6 +96,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_forward(C
                 PUT(kept, ROW(c) + v * VL, READ(OPEN(x), from + c * pixels + v * VL, left - v * VL, 0));
         }
         for (long c = 0; c < channels; c++) {
+            ASK_NEXT(x)
 #pragma unroll
             for (int v = 0; v < TV; v++) {
                 const realv value = GET(kept, ROW(c) + v * VL) * power_of(level_at(kept, c, v, share, k), beta);
@@ -114,6 +122,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_backward(
                 PUT(kept, ROW(c) + v * VL, READ(OPEN(x), from + c * pixels + v * VL, left - v * VL, 0));
         }
         for (long c = 0; c < channels; c++) {
+            ASK_NEXT(x)
+            ASK_TO_WRITE(dx)
 #pragma unroll
             for (int v = 0; v < TV; v++) {
                 const realv level = level_at(kept, c, v, share, k);
@@ -124,6 +134,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_backward(
             }
         }
         for (long c = 0; c < channels; c++) {
+            ASK_NEXT(dy)
 #pragma unroll
             for (int v = 0; v < TV; v++) {
                 realv sum = 0;

@@ -49,12 +49,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_forward(
         }
         const real highest = largest_lane(top);
         for (long i = 0; i < whole; i += VL) {
-            const realv value = VLOAD(xs, i) * scale - highest, power = exp(value);
+            const realv value = VLOAD(xs, i) * scale - highest, power = EXP_BELOW(value);
             PUT(kept, i, LOG ? value : power);
             sum += power;
         }
         if (tail) {
-            const realv value = end - highest, power = exp(value);
+            const realv value = end - highest, power = EXP_BELOW(value);
             end = LOG ? value : power;
             sum += IS_NEW ? power : (realv)(0);
         }
@@ -132,7 +132,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_forwa
             for (long c = block; c < min(block + BLOCK, channels); c++) {
 #pragma unroll
                 for (int v = 0; v < TV; v++) {
-                    const realv value = GET(kept, c * WIDE + v * VL) - top[v], power = exp(value);
+                    const realv value = GET(kept, c * WIDE + v * VL) - top[v], power = EXP_BELOW(value);
                     PUT(kept, c * WIDE + v * VL, LOG ? value : power);
                     part[v] += power;
                 }

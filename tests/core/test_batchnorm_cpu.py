@@ -117,7 +117,7 @@ def test_results_too_large_for_caches(direction: str, shift: int) -> None:
     """They are stored past caches where rows are aligned: the same values, added to or not."""
     context = Context.on(None)
     name = "y" if direction == "forward_training" else "dx"
-    for line in ("n2 c3 s49", "n2 c3 s64", "f16 n2 c3 s64"):
+    for line in ("n2 c3 s48", "n2 c3 s64", "f16 n2 c3 s64"):
         problem = parse(f"batchnorm {line}", direction)
         arrays = random_arrays(problem)
         exact = run_into_nan(problem, arrays)[name]

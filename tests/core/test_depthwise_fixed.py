@@ -137,6 +137,11 @@ def test_results_below_the_smallest_normal_number_are_zeros() -> None:
         "conv forward g5 n1 ic5 ih1 iw1 oc5 kh3 kw3 ph1 pw1",  # vectors are longer than planes
         "conv forward g301 n3 ic301 ih2 iw1 oc301 kh3 kw3 ph1 pw1",  # in many work-items
         "conv backward_data g7 n1 ic7 ih1 iw2 oc7 kh3 kw3 ph1 pw1",
+        # 16 bits that are converted next to the products: rows of several vectors
+        "conv forward f16 g3 n2 ic3 ih35 iw35 oc3 kh3 kw3 ph1 pw1",
+        "conv backward_data f16 g3 n2 ic3 ih18 iw33 oc3 kh5 kw5 ph2 pw2",
+        "conv forward f16 g3 n2 ic3 ih35 iw57 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+        "conv forward bf16 g3 n2 ic3 ih19 iw33 oc3 kh3 kw4 ph1 pw2",
         *JOINED,
     ],
 )

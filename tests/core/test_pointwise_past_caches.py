@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.operators.pointwise import generate
+from clgraft.core.operators.batchnorm import channels_cpu
+from clgraft.core.operators.pointwise import generate, generated
 from clgraft.core.planning.device import LARGE
+from clgraft.core.planning.kernels import vector_lanes
 from clgraft.core.session.context import Context
 from tests.core.pointwise_checks import run
 
@@ -72,6 +76,52 @@ def test_write_modes_and_places(columns: int, context: Context) -> None:
     assert (arrays["y1"] == 20).all()
     plan.run(**{**arrays, "y0": None, "y1": arrays["x0"]})
     np.testing.assert_array_equal(arrays["x0"], product)
+
+
+@pytest.mark.parametrize(
+    ("text", "goes_past"),
+    [
+        ("pointwise x0[7,64] x1[7,1] : y0 = x0 + x1", True),
+        ("pointwise x0[7,131] x1[7,1] : y0 = x0 + x1", False),
+        ("pointwise f16 x0[7,49] x1[7,1] : y0 = x0 + x1", False),
+        ("pointwise x0[7,131] : y0 = 2 * x0", True),  # one row
+        ("batchnorm forward_training n3 c8 s64", True),
+        ("batchnorm forward_training n3 c8 s49", False),
+        ("batchnorm backward_training f16 n3 c8 s49", False),
+    ],
+)
+def test_rows_go_past_where_they_are_whole_vectors(text: str, goes_past: bool, context: Context) -> None:
+    """A line that is stored in part is read first: rows of an odd length would gain nothing and wait for that."""
+    if not context.device.is_cpu:
+        pytest.skip("rows of vectors are for CPU devices")
+    planner, found = context.planner, []
+
+    def kernel(file: str, name: str, defines: Any = None, *others: Any) -> Any:
+        found.append("PAST_CACHES" in (defines or {}))
+        return planner.kernel(file, name, defines, *others)
+
+    problem = core.parse(text)
+    implementation = channels_cpu if text.startswith("batchnorm") else generated
+    with mock.patch.object(channels_cpu, "outgrows_caches", return_value=True):
+        implementation.plan(problem, SimpleNamespace(device=context.device, kernel=kernel))
+    assert found == [goes_past]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+@pytest.mark.parametrize(("rows", "parts"), [(127, 1), (391, 3), (1024, 8)])
+def test_columns_in_memory_are_folded_in_parts(rows: int, parts: int, dtype: str, context: Context) -> None:
+    """Whole numbers, so that sums are exact: of parts of about 128 rows, which the next columns read on in."""
+    if not context.device.is_cpu:
+        pytest.skip("columns of vectors are for CPU devices")
+    problem = core.parse(f"pointwise {dtype} x0[{rows},67] y0=sum[0] y1=max[0] : y0 = x0; y1 = x0;")
+    launches = generated.plan(problem, context.planner)
+    assert len(launches.launches) == (1 if parts == 1 else 2)
+    assert launches.launches[0].global_size[0] == parts * -(-67 // vector_lanes(context.device, problem.dtype))
+    x = np.random.default_rng(3).integers(-1, 2, (rows, 67)).astype(problem.dtype)
+    found = {name: np.full(67, np.nan, problem.dtype) for name in ("y0", "y1")}
+    context.plan(problem).run(x0=x, **found)
+    np.testing.assert_array_equal(found["y0"], x.astype(np.float64).sum(0))
+    np.testing.assert_array_equal(found["y1"], x.max(0))
 
 
 def test_a_large_output_is_found_large() -> None:

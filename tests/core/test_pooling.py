@@ -162,11 +162,12 @@ def test_windows_side_by_side(past: bool, monkeypatch: pytest.MonkeyPatch) -> No
     assert served == (16 if past else 31)
 
 
-# windows at every element: vectors that overlap, rows of one vector, padding on one side
+# windows at every element: vectors that overlap, rows of one vector and of two pairs, padding on one side
 SLIDING = [
     "n2 c3 ih28 iw28 kh3 kw3 ph1 pw1",
     "n1 c2 ih5 iw18 kh3 kw5 ph1 pw2 qh2 qw0",
     "n1 c1 ih30 iw67 kh2 kw4 qh1 qw3",
+    "n1 c2 ih9 iw60 kh3 kw3 ph1 pw1",
     "n3 c2 iw19 kw3 pw1",
 ]
 

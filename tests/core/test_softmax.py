@@ -80,6 +80,27 @@ def test_large_numbers_infinities_and_nan(line: str, machine: str) -> None:
     assert (np.isnan(log) == np.isnan(got)).all() and np.nanmax(log) <= 0
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("line", ["n9 c40", "n2 c6 s37"])
+def test_exponentials_for_results_of_16_bits(line: str, dtype: str) -> None:
+    """What is excluded is 0 exactly, what stands alone 1, a NaN stays in its row; the rest is rounded correctly."""
+    problem = parse(f"softmax {dtype} {line}", "forward")
+    shape, kind = problem.arguments()[0].shape, problem.dtype
+    x = np.random.default_rng(2).uniform(-95, 0, shape).astype(kind)
+    x[0], x[0, 1], x[1, 2], x[1, 4, 0] = -np.inf, 3, -np.inf, np.nan
+    context = core.context()
+    (got,) = run(context, problem, {"x": x}, {"scale": 1.0}).values()
+    (log,) = run(context, parse(f"softmax {dtype} {line} log", "forward"), {"x": x}, {"scale": 1.0}).values()
+    assert (got[0, 1] == 1).all() and not got[0, 2:].any() and (log[0, 1] == 0).all()
+    assert np.isnan(got[1, :, 0]).all() and np.isnan(log[1, :, 0]).all()
+    others = ~np.isnan(got)
+    assert others.sum() == got.size - shape[1]
+    exact = softmax(x.astype(np.float64))[others]
+    error = np.abs(got[others].astype(np.float64) - exact)
+    least = {"float16": 2.0**-25, "bfloat16": 2.0**-125}[kind]  # half of the smallest number, and what becomes 0
+    assert (error <= 1.02 * ROUNDING[kind] * exact + least).all()
+
+
 def entropy_data(problem: CrossEntropyProblem) -> dict[str, np.ndarray]:
     """Return probabilities, labels of which some name no class, gradients and counts."""
     rng = np.random.default_rng(3)

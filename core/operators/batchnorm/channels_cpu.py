@@ -59,7 +59,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
         "VL": min(lanes, 1 << (problem.pixels.bit_length() - 1)),
     }
     elements = problem.channels * of_channel
-    if outgrows_caches(planner, elements * np.dtype(problem.dtype).itemsize):
+    whole = problem.pixels % defines["VL"] == 0  # lines that are stored in part would be read first, to be filled
+    if whole and outgrows_caches(planner, elements * np.dtype(problem.dtype).itemsize):
         defines["PAST_CACHES"] = 1
     items = max(1, min(device.compute_units * ITEMS_PER_UNIT, elements // ITEM_ELEMENTS))
     item_channels = ceil_div(problem.channels, items)

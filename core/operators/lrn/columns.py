@@ -11,13 +11,14 @@ from clgraft.core.operators.lrn.elements import bind_scalars, power
 from clgraft.core.operators.lrn.problem import LRNProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import SMALL, ceil_div, round_up
 
 NAME = "columns"
 
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
 ITEM_ELEMENTS = 4096  # fewer are not worth a work-item's start
-TILE_VECTORS = 4  # side by side in a tile: a whole run of cache lines of every channel
+# vectors side by side in a tile, what fits first: a run of cache lines of every channel; the first one for 16 bits
+TILE_VECTORS = (8, 4)
 TILE_BYTES = 1 << 18  # what a tile may hold, to stay in the second level's cache
 LARGEST_HALF = 16  # windows are unrolled
 
@@ -35,8 +36,9 @@ def plan(problem: LRNProblem, planner: Planner) -> Launches:
     most = max(2, device.vector_width * 4 // itemsize)
     lanes = min(most, max(2, 1 << (pixels - 1).bit_length()))
     rows = (channels + 2 * half) * (1 if forward else 2) + (0 if forward else channels)
-    wide = TILE_VECTORS * lanes
-    vectors = TILE_VECTORS if pixels >= wide and rows * wide * itemsize <= TILE_BYTES else 1
+    counts = TILE_VECTORS[0 if problem.dtype in SMALL else 1 :]
+    most_lanes = min(pixels, TILE_BYTES // (rows * itemsize))
+    vectors = next((count for count in counts if count * lanes <= most_lanes), 1)
     wide = vectors * lanes
     tiles = images * ceil_div(pixels, wide)
     item_tiles = max(1, ceil_div(tiles, device.compute_units * ITEMS_PER_UNIT))

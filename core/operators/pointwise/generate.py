@@ -29,6 +29,8 @@ GROUPS_PER_UNIT = 4  # work-groups wanted per compute unit of a GPU: as many as 
 VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
 VALUES_PER_PART = 16384
 MOST_PARTS = 1024
+# of columns in memory: the work-items next to each other read on in lines and pages that these rows have brought
+ROWS_PER_PART = 128
 ITEMS_OF_ELEMENTS = 64  # per compute unit of a GPU: up to so many elements, each is a work-item's
 SPAN = 2**30  # the most work-items of one launch; longer loops stride
 # Axes besides the innermost one that kernels are made for. A GPU's folds have one without divisions, which would be
@@ -224,7 +226,8 @@ class _Generator:
         size = ceil_div(rows, rows_per_item) * pieces
         unit = 2 if any_inner else None
         defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner, unit=unit)
-        if outgrows_caches(self.planner, rows * length * np.dtype(self.loop.dtype).itemsize):
+        whole = rows == 1 or length % self.lanes == 0  # lines that are stored in part would be read first, to be filled
+        if whole and outgrows_caches(self.planner, rows * length * np.dtype(self.loop.dtype).itemsize):
             defines["PAST_CACHES"] = 1
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
 
@@ -292,7 +295,10 @@ class _Generator:
         vectors = count(kept) * ceil_div(self.inner.size, self.lanes)
         target = ITEMS_PER_UNIT[True] * self.units
         parts = _parts(target, vectors, count(rows) * self.lanes // VALUES_PER_PART)
-        numbers = (count(kept) * self.inner.size, self.inner.size, count(rows), parts)
+        results = count(kept) * self.inner.size
+        if outgrows_caches(self.planner, results * count(rows) * np.dtype(self.loop.dtype).itemsize):
+            parts = max(parts, min(count(rows) // ROWS_PER_PART, MOST_PARTS))
+        numbers = (results, self.inner.size, count(rows), parts)
         return self.fold("reduce_columns", rows, kept, parts, vectors * parts, 1, numbers, self.inner, self.lanes)
 
     def fold_groups(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:

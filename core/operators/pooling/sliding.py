@@ -18,6 +18,7 @@ NAME = "sliding"
 FILE = "pooling/sliding.cl"
 
 LARGEST_TAPS = 5  # of an axis: a window's rows stay in registers
+FEW_TAPS = 3  # of an axis, with which two columns of vectors slide side by side
 LANES = 16  # of a vector: with fewer the registers do not hold a window's rows, scales and masks
 PLANE_BYTES = 16 * 1024  # of a source, which each column of results reads again from the L1 cache
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
@@ -41,6 +42,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     begins = (-ph, -pw) if forward else (ph - kh + 1, pw - kw + 1)
     _, eh, ew = in_3d(ends(problem), 1)
     macros = {**operator_macros(problem), "BACKWARD": int(not forward), "KH": kh, "KW": kw, "VL": LANES}
+    macros["SIDE"] = 2 if max(kh, kw) <= FEW_TAPS and ceil_div(ow, LANES) % 2 == 0 else 1
     macros.update(flush_defines(problem.dtype, device) if problem.operator != "max" else {})
     arguments = (
         *(*bind(problem), Constant(np.int64(planes)), *ints(item_planes, ih, iw, oh, ow, *begins)),

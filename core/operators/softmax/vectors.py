@@ -10,6 +10,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.softmax.problem import SoftmaxProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.planning.pairs import flush_defines
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "vectors"
@@ -33,7 +34,7 @@ def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
     lanes = min(most, max(2, 1 << ((channels if by_rows else pixels) - 1).bit_length()))
     wide = TILE_VECTORS * lanes
     vectors = TILE_VECTORS if pixels >= wide and channels * wide * itemsize <= TILE_BYTES else 1
-    macros = {"LOG": int(problem.log), "VL": lanes, "TV": vectors}
+    macros = {"LOG": int(problem.log), "VL": lanes, "TV": vectors, **flush_defines(problem.dtype, device)}
     forward = problem.direction == "forward"
     if by_rows:
         units, unit_elements = images, channels

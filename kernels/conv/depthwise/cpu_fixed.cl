@@ -10,11 +10,11 @@
 // that the same work-item stores later. Where it does not, and where a load would leave the tensor, elements are used
 // instead. Each work-group is one work-item.
 //
-// A plane of 16 bits is converted once, into private memory with room around it: a line's vectors at all taps would be
-// converted one by one. Not so of bfloat16, two neighbours of which are the halves of a number of 32 bits, at stride 2
-// (LOAD_PAIR), and at stride 1 with PAIRS, for odd numbers of columns of taps: a vector has results of even places,
-// another one those of odd places. Where rows are short, these are places of JOINED rows, one after the other; source
-// and target then have one width, and the R pairs of vectors are a whole plane.
+// Vectors of 16 bits are converted at each tap, next to the products. Where a row is one vector, a plane is converted
+// once, into private memory with room around it. Not so of bfloat16, two neighbours of which are the halves of a number
+// of 32 bits, at stride 2 (LOAD_PAIR), and at stride 1 with PAIRS, for odd numbers of columns of taps: a vector has
+// results of even places, another one those of odd places. Where rows are short, these are places of JOINED rows, one
+// after the other; source and target then have one width, and the R pairs of vectors are a whole plane.
 
 #include "common/epilogue.cl"
 #ifndef PAIRS
@@ -27,7 +27,7 @@
 #define LINES ((R - 1) * JOINED + KH)
 #define COLUMNS KW
 #endif
-#if STORAGE == 16 && !PAIRS && !(defined(BRAIN) && SW == 2)
+#if STORAGE == 16 && OW <= VL && !PAIRS && !(defined(BRAIN) && SW == 2)
 #define CONVERTED  // a plane, before it is read
 #endif
 #ifdef CONVERTED
@@ -175,106 +175,109 @@ maskv line_inside(const intv further, const int h) { return TO_MASK((further + h
 PLACED void sum_block(global const stored *plane, global const stored *lines, const long before, const long after,
                       global const stored *filter, const real *weights, global stored *to, const int u0,
                       const int again, const bool middle, const long room, const real start, const int accumulate,
-                      const int channel TAKE_EPILOGUE) {
+                      const int channel, const int n TAKE_EPILOGUE) {
     const int h = u0 + BH;
+    const int v = min(n * WIDE, LAST_V), column = v + BW, low = max(h, 1 - JOINED) * IW + column;
+    const int high = (min(h + LINES, IH) - 1) * IW + column + KW - 1 + WIDE;
+    global const stored *from = lines + (h * IW + column);
+    realv even[R], odd[R];
+    maskv masks[2][KW];
 #pragma unroll
-    for (int n = 0; n < NV; n++) {
-        const int v = min(n * WIDE, LAST_V), column = v + BW, low = max(h, 1 - JOINED) * IW + column;
-        const int high = (min(h + LINES, IH) - 1) * IW + column + KW - 1 + WIDE;
-        global const stored *from = lines + (h * IW + column);
-        realv even[R], odd[R];
-        maskv masks[2][KW];
+    for (int j = 0; j < KW; j++) {
+        masks[0][j] = place_inside(PLACES(0), FURTHER(0), v, column + j);
+        masks[1][j] = place_inside(PLACES(1), FURTHER(1), v, column + j);
+    }
+    if (before + low >= 0 && high <= after) {
 #pragma unroll
-        for (int j = 0; j < KW; j++) {
-            masks[0][j] = place_inside(PLACES(0), FURTHER(0), v, column + j);
-            masks[1][j] = place_inside(PLACES(1), FURTHER(1), v, column + j);
-        }
-        if (before + low >= 0 && high <= after) {
-#pragma unroll
-            for (int k = 0; k < R; k++) even[k] = odd[k] = start;
-            FOR_21_LINES(ADD_PAIRS)
-        } else {
-#pragma unroll
-            for (int k = 0; k < R; k++) {
-                even[k] = sum_row(plane, filter, u0 + k * JOINED, v, 2, start);
-                odd[k] = sum_row(plane, filter, u0 + k * JOINED, v + 1, 2, start);
-            }
-        }
+        for (int k = 0; k < R; k++) even[k] = odd[k] = start;
+        FOR_21_LINES(ADD_PAIRS)
+    } else {
 #pragma unroll
         for (int k = 0; k < R; k++) {
-            const int at = (u0 + k * JOINED) * OW + v, count = min(ROW, OH * OW - at);
-            even[k] = EPILOGUE_VECTOR(even[k], channel, 0);
-            odd[k] = EPILOGUE_VECTOR(odd[k], channel, 0);
-            if (accumulate && k < again) continue;
-            if (count < WIDE && at + WIDE > room) {
-                real both[2][VL], row[WIDE];
-                CAT(vstore, VL)(even[k], 0, both[0]);
-                CAT(vstore, VL)(odd[k], 0, both[1]);
-                for (int l = 0; l < WIDE; l++) row[l] = both[l % 2][l / 2];
-                put_row(to + at, row, count, accumulate);
-                continue;
-            }
-            global uint *words = (global uint *)(to + at);
-            if (accumulate) {
-                const wordv old = CAT(vload, VL)(0, words);
-#define MINE(p) TO_MASK((PLACES(p) >= n * WIDE - v) & (PLACES(p) + v < ROW) & (PLACES(p) < OH * OW - at))
-                even[k] = AS_REALS(old << 16) + MASKED(even[k], MINE(0));
-                odd[k] = AS_REALS(old & UPPER) + MASKED(odd[k], MINE(1));
-            }
-            CAT(vstore, VL)(rounded(even[k], odd[k]), 0, words);
+            even[k] = sum_row(plane, filter, u0 + k * JOINED, v, 2, start);
+            odd[k] = sum_row(plane, filter, u0 + k * JOINED, v + 1, 2, start);
         }
+    }
+#pragma unroll
+    for (int k = 0; k < R; k++) {
+        const int at = (u0 + k * JOINED) * OW + v, count = min(ROW, OH * OW - at);
+        even[k] = EPILOGUE_VECTOR(even[k], channel, 0);
+        odd[k] = EPILOGUE_VECTOR(odd[k], channel, 0);
+        if (accumulate && k < again) continue;
+        if (count < WIDE && at + WIDE > room) {
+            real both[2][VL], row[WIDE];
+            CAT(vstore, VL)(even[k], 0, both[0]);
+            CAT(vstore, VL)(odd[k], 0, both[1]);
+            for (int l = 0; l < WIDE; l++) row[l] = both[l % 2][l / 2];
+            put_row(to + at, row, count, accumulate);
+            continue;
+        }
+        global uint *words = (global uint *)(to + at);
+        if (accumulate) {
+            const wordv old = CAT(vload, VL)(0, words);
+#define MINE(p) TO_MASK((PLACES(p) >= n * WIDE - v) & (PLACES(p) + v < ROW) & (PLACES(p) < OH * OW - at))
+            even[k] = AS_REALS(old << 16) + MASKED(even[k], MINE(0));
+            odd[k] = AS_REALS(old & UPPER) + MASKED(odd[k], MINE(1));
+        }
+        CAT(vstore, VL)(rounded(even[k], odd[k]), 0, words);
     }
 }
 #else
-// R rows from row u0 on, of which `again` have been stored before; `middle`: no tap lies above or below the plane. The
-// tensor has `before` elements before the plane and `after` from its begin on; the work-item's results end `room`
-// elements after the begin of this plane's. `lines`: the plane, or what it was converted to.
+// Vector n of R rows from row u0 on, of which `again` have been stored before; `middle`: no tap lies above or below the
+// plane. The tensor has `before` elements before the plane and `after` from its begin on; the work-item's results end
+// `room` elements after the begin of this plane's. `lines`: the plane, or what it was converted to.
 PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long before, const long after,
                       global const stored *filter, const real *weights, global stored *to, const int u0,
                       const int again, const bool middle, const long room, const real start, const int accumulate,
-                      const int channel TAKE_EPILOGUE) {
+                      const int channel, const int n TAKE_EPILOGUE) {
     const int dw = DW, h = u0 * SH + BH;
+    const int v = min(n * VL, LAST_V);
+    realv sum[R];
+    const int column = v * SW + BW, low = max(h, 0) * IW + column;
+    const int high = (min(h + LINES, IH) - 1) * IW + column + (KW - 1) * DW + SW * VL;
+    OF_LINE *from = lines + (h * IW + column);
+    maskv masks[KW];
 #pragma unroll
-    for (int n = 0; n < NV; n++) {
-        const int v = min(n * VL, LAST_V);
-        realv sum[R];
-        const int column = v * SW + BW, low = max(h, 0) * IW + column;
-        const int high = (min(h + LINES, IH) - 1) * IW + column + (KW - 1) * DW + SW * VL;
-        OF_LINE *from = lines + (h * IW + column);
-        maskv masks[KW];
+    for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, IW) | TO_MASK(LANES + v >= OW);
+    if (IS_LOADABLE(low, high)) {
 #pragma unroll
-        for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, IW) | TO_MASK(LANES + v >= OW);
-        if (IS_LOADABLE(low, high)) {
+        for (int k = 0; k < R; k++) sum[k] = start;
+        FOR_21_LINES(ADD_LINE)
+    } else {
 #pragma unroll
-            for (int k = 0; k < R; k++) sum[k] = start;
-            FOR_21_LINES(ADD_LINE)
+        for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k, v, 1, start);
+    }
+#pragma unroll
+    for (int k = 0; k < R; k++) {
+        const int at = (u0 + k) * OW + v;
+        sum[k] = EPILOGUE_VECTOR(sum[k], channel, 0);
+        if (accumulate && k < again) continue;
+        if (OW < VL && at + VL > room) {
+            real row[VL];
+            CAT(vstore, VL)(sum[k], 0, row);
+            put_row(to + at, row, OW, accumulate);
         } else {
-#pragma unroll
-            for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k, v, 1, start);
-        }
-#pragma unroll
-        for (int k = 0; k < R; k++) {
-            const int at = (u0 + k) * OW + v;
-            sum[k] = EPILOGUE_VECTOR(sum[k], channel, 0);
-            if (accumulate && k < again) continue;
-            if (OW < VL && at + VL > room) {
-                real row[VL];
-                CAT(vstore, VL)(sum[k], 0, row);
-                put_row(to + at, row, OW, accumulate);
-            } else {
-                const maskv mine = TO_MASK((LANES >= n * VL - v) & (LANES + v < OW));
-                if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], mine);
-                VSTORE(to, at, sum[k]);
-            }
+            const maskv mine = TO_MASK((LANES >= n * VL - v) & (LANES + v < OW));
+            if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], mine);
+            VSTORE(to, at, sum[k]);
         }
     }
 }
 
 #endif
 
-#define SUM_BLOCK(u0, again, middle)                                                                                  \
+// All vectors of a block. The first ones are no loop: compilers may leave it one, whose masks are not constants.
+#define SUM_VECTOR(u0, again, middle, n)                                                                              \
     sum_block(from, lines, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), start, \
-              accumulate, channel PASS_EPILOGUE);
+              accumulate, channel, n PASS_EPILOGUE);
+#define SUM_BLOCK(u0, again, middle)                                  \
+    {                                                                 \
+        SUM_VECTOR(u0, again, middle, 0)                              \
+        if (NV > 1) SUM_VECTOR(u0, again, middle, 1)                  \
+        if (NV > 2) SUM_VECTOR(u0, again, middle, 2)                  \
+        if (NV > 3) SUM_VECTOR(u0, again, middle, 3)                  \
+        for (int n = 4; n < NV; n++) SUM_VECTOR(u0, again, middle, n) \
+    }
 
 kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                             const int accumulate, const int batch, const int channels, const int shared,
