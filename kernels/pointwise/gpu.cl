@@ -8,6 +8,8 @@
 //
 // in_rows   every four elements are of one row, and rows of inputs that walk begin at multiples of four; else positions
 //           are computed one by one
+// QUICK     there are at most 2^31 elements: numbers are divided by multiplications
+#include "common/divide.cl"
 #include "pointwise/value.cl"
 #include "pointwise/quads.cl"
 
@@ -18,8 +20,24 @@
 #define GROUP 256
 #endif
 
-#define START(n, kind, unit) ulong from_##n = 0;
-#define ADVANCE(n, a) from_##n += (ulong)at_##a * stride_##n##_##a;
+#define START(n, kind, unit) INDEX from_##n = 0;
+#define ADVANCE(n, a) from_##n += at_##a * (INDEX)stride_##n##_##a;
+
+#ifdef QUICK
+#define QUOTIENT(number, size, divisor) quotient(number, divisor)
+#else
+#define QUOTIENT(number, size, divisor) ((number) / (INDEX)(size))
+#endif
+#define DIVISOR_PARAMETER(a) const ulong divisor_##a,
+// The position in a row, and the row's on each axis.
+#define SPLIT_ROW(column, number)                                  \
+    INDEX rest = QUOTIENT(number, length, length_divisor);         \
+    const INDEX column = (number) - rest * (INDEX)length;          \
+    ROW_AXES(SPLIT_QUICKLY, LAST_AXIS)
+#define SPLIT_QUICKLY(a)                                           \
+    const INDEX left_##a = QUOTIENT(rest, size_##a, divisor_##a);  \
+    const INDEX at_##a = rest - left_##a * (INDEX)size_##a;        \
+    rest = left_##a;
 
 #define WAY_PARAMETER_2(n) const int way_##n,
 #define WAY_PARAMETER_3(n)
@@ -82,6 +100,12 @@
 #endif
 // clang-format on
 #define READ_QUAD(n, kind, unit) READ_RAWS_##kind(all_##n + 4 * u, xs##n + element)
+#define READ_ROW_QUAD(n, kind, unit)                               \
+    if (way_##n == 0) {                                            \
+        all_##n[4 * u] = READ_RAW_##kind(xs##n, from_##n);         \
+    } else {                                                       \
+        READ_RAWS_##kind(all_##n + 4 * u, xs##n + from_##n + column) \
+    }
 #define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
 #define WRITE_QUAD(n, kind) WRITE_QUAD_##kind(ys##n + element, results_##n)
 #define WRITE(n, kind)                                                                     \
@@ -93,6 +117,12 @@
                 if (element + e < total) STORE_##kind(ys##n, element + e, results_##n[e]); \
         }                                                                                  \
     }
+
+#ifdef BROADCASTS
+#define IN_QUADS quads && in_rows
+#else
+#define IN_QUADS quads
+#endif
 
 // Computes four results of each output from what was read; FINISH(n, kind) makes output n's element of its y. A
 // constant `whole` says how it was read.
@@ -107,31 +137,37 @@
     }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
-    PARAMETERS INPUTS(WAY_PARAMETER) const int in_rows, const ulong length, const ulong total) {
+    PARAMETERS INPUTS(WAY_PARAMETER) const int in_rows, AXES(DIVISOR_PARAMETER) const ulong length_divisor,
+    const ulong length, const ulong total) {
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
     const bool quads = true INPUTS(ALIGNED_INPUT) OUTPUTS(ALIGNED_OUTPUT);
     const INDEX group = get_num_groups(0) - 1 - get_group_id(0);
     const INDEX begin = (group * (UNROLL * GROUP) + get_local_id(0)) * 4;
     INPUTS(DECLARE_ALL)
-#ifndef BROADCASTS
     // Whole groups that overwrite have no branches: what these take counts where a launch is short.
-    if (quads && group * (UNROLL * GROUP * 4) + UNROLL * GROUP * 4 <= total OUTPUTS(AND_OVERWRITES)) {
+    if (IN_QUADS && group * (UNROLL * GROUP * 4) + UNROLL * GROUP * 4 <= total OUTPUTS(AND_OVERWRITES)) {
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             const INDEX element = begin + u * (GROUP * 4);
+#ifndef BROADCASTS
             INPUTS(READ_QUAD)
+#else
+            SPLIT_ROW(column, element)
+            INPUTS(START)
+            STRIDES(ADVANCE)
+            INPUTS(READ_ROW_QUAD)
+#endif
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             const INDEX element = begin + u * (GROUP * 4);
-            const bool whole = true;
+            const bool whole = true, in_rows = true;
             COMPUTE_QUAD(SCALE_ELEMENT)
             OUTPUTS(WRITE_QUAD)
         }
         return;
     }
-#endif
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         const INDEX element = begin + u * (GROUP * 4);
@@ -140,10 +176,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
         INPUTS(READ_FLAT)
 #else
         if (in_rows) {
-            INDEX rest = element / (INDEX)length;
-            const INDEX column = element % (INDEX)length;
+            SPLIT_ROW(column, element)
             INPUTS(START)
-            ROW_AXES(SPLIT_AXIS, LAST_AXIS)
             STRIDES(ADVANCE)
             INPUTS(READ_ROW)
             continue;
@@ -151,10 +185,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
         INPUTS(READ_WHERE_FLAT)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const INDEX place = min(element + e, (INDEX)(total - 1)), column = place % (INDEX)length;
-            INDEX rest = place / (INDEX)length;
+            const INDEX place = min(element + e, (INDEX)(total - 1));
+            SPLIT_ROW(column, place)
             INPUTS(START)
-            ROW_AXES(SPLIT_AXIS, LAST_AXIS)
             STRIDES(ADVANCE)
             INPUTS(READ_ELEMENT)
         }

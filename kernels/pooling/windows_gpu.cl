@@ -5,7 +5,8 @@
 //   pool_windows_forward   a work-item makes ITEM_ROWS results, one below the other: they share rows of x
 //   pool_windows_backward  a work-group makes a tile of dx, of CELLS_H x CELLS_W cells of a stride each. First it
 //                          notes, for every window that the tile meets, which tap gets its gradient (max), or what
-//                          every tap gets; then each element of dx adds up the windows that hold it, in memory order
+//                          every tap gets; then each work-item takes ITEM_CELLS cells, one below the other, and adds up
+//                          for each element of dx the windows that hold it, in memory order
 //
 // OPERATOR  as in pooling/operators.cl; backward has no norms of power 2 and 3
 // ARGMAX    forward also notes where in its window each maximum stands, and backward reads that instead of x and y
@@ -47,6 +48,9 @@
 #ifndef CELLS_H
 #define CELLS_H 8
 #define CELLS_W 32
+#endif
+#ifndef ITEM_CELLS
+#define ITEM_CELLS 2
 #endif
 
 // Rows of x that a work-item's results meet.
@@ -138,8 +142,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
 #define BEFORE_W ((KW - 1) / SW)
 #define WINDOWS_H (CELLS_H + BEFORE_H)
 #define WINDOWS_W (CELLS_W + BEFORE_W)
-#define TILE_W (CELLS_W * SW)
-#define TILE_H (CELLS_H * SH)
+// What a work-item meets: rows of dx and of windows.
+#define ITEM_HEIGHT (ITEM_CELLS * SH)
+#define ITEM_WINDOWS (ITEM_CELLS + BEFORE_H)
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_backward(
     VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const Windows windows, const int tiles_h,
@@ -164,18 +169,24 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_back
     global const stored *dys = OPEN(dy) + (ulong)plane * oh * ow;
     for (int i = id; i < WINDOWS_H * WINDOWS_W; i += GROUP) {
         const int u = cell_h - BEFORE_H + i / WINDOWS_W, v = cell_w - BEFORE_W + i % WINDOWS_W;
-        const bool there = u >= 0 && u < oh && v >= 0 && v < ow;
+        if (u < 0 || u >= oh || v < 0 || v >= ow) {
+            gradients[i] = 0;
+#if OPERATOR == 0
+            chosen[i] = NOWHERE;
+#endif
+            continue;
+        }
         const int r0 = u * SH - ph, q0 = v * SW - pw;
-        real gradient = there ? LOAD(dys, u * ow + v) : 0;
+        real gradient = LOAD(dys, u * ow + v);
 #ifdef ARGMAX
-        chosen[i] = there ? places[u * ow + v] : NOWHERE;
+        chosen[i] = places[u * ow + v];
 #elif OPERATOR == 0
-        const real result = there ? LOAD(ys, u * ow + v) : START;
-        int tap = -1;
+        const real result = LOAD(ys, u * ow + v);
+        int tap = NOWHERE;
         // backwards, so that the first tap is the last one noted
 #pragma unroll
         for (int r = KH - 1; r >= 0; r--) {
-            const bool row_there = there && r0 + r >= 0 && r0 + r < ih;
+            const bool row_there = r0 + r >= 0 && r0 + r < ih;
 #pragma unroll
             for (int q = KW - 1; q >= 0; q--) {
                 const bool inside = row_there && q0 + q >= 0 && q0 + q < iw;
@@ -191,27 +202,47 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_back
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     global stored *dxs = OPEN(dx) + (ulong)plane * ih * iw;
-    for (int i = id; i < TILE_H * TILE_W; i += GROUP) {
-        const int row = i / TILE_W, column = i % TILE_W;
-        const int r = cell_h * SH - ph + row, q = cell_w * SW - pw + column;
-        if (r < 0 || r >= ih || q < 0 || q >= iw) continue;
-        real sum = 0;
+    for (int i = id; i < CELLS_H / ITEM_CELLS * CELLS_W; i += GROUP) {
+        const int cell = i / CELLS_W * ITEM_CELLS, column = i % CELLS_W;
+        const int r0 = (cell_h + cell) * SH - ph, q0 = (cell_w + column) * SW - pw;
+        real sums[ITEM_HEIGHT][SW];
 #pragma unroll
-        for (int h = BEFORE_H; h >= 0; h--) {
-            const int tap_h = row % SH + h * SH;
+        for (int r = 0; r < ITEM_HEIGHT; r++)
 #pragma unroll
-            for (int w = BEFORE_W; w >= 0; w--) {
-                const int tap_w = column % SW + w * SW;
-                const int window = (row / SH + BEFORE_H - h) * WINDOWS_W + column / SW + BEFORE_W - w;
-                if (tap_h < KH && tap_w < KW
+            for (int q = 0; q < SW; q++) sums[r][q] = 0;
+#pragma unroll
+        for (int h = 0; h < ITEM_WINDOWS; h++) {
+#pragma unroll
+            for (int w = 0; w <= BEFORE_W; w++) {
+                const int window = (cell + h) * WINDOWS_W + column + w;
+                const real gradient = gradients[window];
 #if OPERATOR == 0
-                    && chosen[window] == tap_h * KW + tap_w
+                const int tap = chosen[window];
 #endif
-                )
-                    sum += gradients[window];
+#pragma unroll
+                for (int r = 0; r < ITEM_HEIGHT; r++) {
+                    const int tap_h = r + (BEFORE_H - h) * SH;
+#pragma unroll
+                    for (int q = 0; q < SW; q++) {
+                        const int tap_w = q + (BEFORE_W - w) * SW;
+                        if (tap_h < 0 || tap_h >= KH || tap_w >= KW) continue;
+#if OPERATOR == 0
+                        sums[r][q] += tap == tap_h * KW + tap_w ? gradient : 0;
+#else
+                        sums[r][q] += gradient;
+#endif
+                    }
+                }
             }
         }
-        const int at = r * iw + q;
-        STORE(dxs, at, accumulate ? sum + LOAD(dxs, at) : sum);
+#pragma unroll
+        for (int r = 0; r < ITEM_HEIGHT; r++) {
+#pragma unroll
+            for (int q = 0; q < SW; q++) {
+                if (r0 + r < 0 || r0 + r >= ih || q0 + q < 0 || q0 + q >= iw) continue;
+                const int at = (r0 + r) * iw + q0 + q;
+                STORE(dxs, at, accumulate ? sums[r][q] + LOAD(dxs, at) : sums[r][q]);
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core import PointwiseProblem, Reduction
+from clgraft.core.operators.pointwise import generate
 from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
 
 GPU = MACHINES[1]
@@ -20,6 +21,10 @@ SHAPES = {
     "middle-operand": ((4, 9, 20), (4, 1, 20)),
     "crossed": ((6, 1, 40), (5, 1)),
     "one-number": ((3, 700), (1, 1)),
+    # whole work-groups without branches, and a rest
+    "groups-of-rows": ((35, 9, 24), (35, 1, 24)),
+    "groups-of-crossed-rows": ((7, 1, 9, 24), (5, 1, 1)),
+    "groups-of-one-number": ((3, 2700), (1, 1)),
 }
 
 
@@ -40,6 +45,12 @@ def test_maps(name: str, dtype: str) -> None:
     np.testing.assert_allclose(results["y0"], exact[0] * exact[1] - 1, rtol=unit, atol=unit * 16)
     np.testing.assert_array_equal(results["y1"], np.maximum(*exact))
     np.testing.assert_allclose(sums["y0"].array, exact[0] * exact[1] + 1, rtol=2 * unit, atol=unit * 16)
+
+
+@pytest.mark.parametrize("name", ["rows-of-any", "crossed", "groups-of-crossed-rows"])
+def test_positions_too_large_for_multiplications(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "MOST_DIVIDED", 0)
+    test_maps(name, "")
 
 
 @pytest.mark.parametrize("dtype", ["", "f16 ", "f64 "])

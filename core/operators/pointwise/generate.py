@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.operators.pointwise.loop import Axis, Loop, collapse, count
+from clgraft.core.planning.division import MOST as MOST_DIVIDED
+from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Constant, Launch, Scalar, Workspace, ints
 from clgraft.core.problem import SMALL as SMALL_TYPES
@@ -244,7 +246,8 @@ class _Generator:
         if past_caches:
             unroll = MAP_READS_PAST[self.small]
         if all(flat):
-            defines, arguments = self.defines((), unit=FLAT), [*self.arguments(()), *ints(0)]
+            outer = ()
+            defines, arguments = self.defines(outer, unit=FLAT), [*self.arguments(outer), *ints(0)]
             group //= unroll
         else:
             outer = outer or (self.one,)
@@ -255,6 +258,11 @@ class _Generator:
             defines = {**self.defines(outer, unit=2), "BROADCASTS": 1}
             arguments = [*self.arguments(outer), *ints(*ways, in_rows)]
         defines |= {"UNROLL": unroll, "GROUP": group}
+        sizes = [*(axis.size for axis in self.shared(outer, 0, self.row_counts)), length]
+        quick = total <= MOST_DIVIDED
+        if quick:
+            defines["QUICK"] = 1
+        arguments += [divisor_argument(size if quick else 1) for size in sizes]
         size = ceil_div(total, QUAD * unroll * group) * group
         arguments += _ulongs(length, total)
         return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, group, arguments)

@@ -15,13 +15,13 @@ from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Constant, Launch, Launches, ints
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "windows_gpu"
 
 MOST_TAPS = 49  # taps of a window: they are unrolled
 MOST_STRIP = 64  # elements that a work-item reads
-ITEM_ROWS = 4  # results of a work-item
+ITEM_ROWS = 4  # rows of results of a work-item
 GROUP = 128
 BACKWARD_GROUP = 256
 MOST_CELLS_W = 64  # cells in the width of a tile of dx
@@ -67,11 +67,13 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     wide = ceil_div(cells_w, ceil_div(cells_w, MOST_CELLS_W))
     high = max(1, min(cells_h, TILE_ELEMENTS // (wide * sh * sw)))
     high = ceil_div(cells_h, ceil_div(cells_h, high))
+    cells = min(high, ceil_div(ITEM_ROWS, sh))
+    high = round_up(high, cells)
     windows = (high + (kh - 1) // sh) * (wide + (kw - 1) // sw)
     held = windows * (arithmetic_bytes(problem.dtype) + 4)
     if held > device.local_memory:
         raise Declined(f"needs {held} bytes of local memory")
-    macros |= {"GROUP": BACKWARD_GROUP, "CELLS_H": high, "CELLS_W": wide}
+    macros |= {"GROUP": BACKWARD_GROUP, "CELLS_H": high, "CELLS_W": wide, "ITEM_CELLS": cells}
     kernel = planner.kernel("pooling/windows_gpu.cl", "pool_windows_backward", macros, problem.dtype)
     tiles_h, tiles_w = ceil_div(cells_h, high), ceil_div(cells_w, wide)
     groups = planes * tiles_h * tiles_w
