@@ -124,6 +124,18 @@ FAULTS = {
         "readable[tile] = true ?",
         "core/test_conv_cpu_in_place.py::test_matches_float64[images-forward]",
     ),
+    "a piece of a strided row that begins in the row before": (
+        "conv/gemm_cpu/gemm_in_place.cl",
+        "h = h + 1 < grid.size_h ? h + 1 : 0;",
+        "h = h + 1 < grid.size_h ? h : 0;",
+        "core/test_conv_cpu_in_place.py::test_strided_pixels_match_float64[rows]",
+    ),
+    "the last strided pixels taken for neighbours": (
+        "conv/gemm_cpu/gemm_in_place.cl",
+        "pieces->from[i] + (l - lane) * STRIDE, plane)",
+        "pieces->from[i] + (l - lane), plane)",
+        "core/test_conv_cpu_in_place.py::test_strided_pixels_match_float64[ends with x]",
+    ),
     "a last tile of two vectors taken for one": (
         "conv/gemm_cpu/gemm_in_place.cl",
         "const bool narrow = NV > 1 && columns <= VL;",

@@ -55,7 +55,7 @@ STRIDED = {name: text for name, text in LINES.items() if max(core.parse(text).st
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "apart"])
 @pytest.mark.parametrize("name", STRIDED)
 def test_phases_of_a_stride(name: str, merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_gemm, "dense_pays", lambda problem: False)
+    monkeypatch.setattr(cpu_gemm, "dense_pays", lambda *problem: False)
     found = phases.products
     monkeypatch.setattr(
         phases, "choose", lambda problem, planner, numbers: found(problem, planner, 3, merge, numbers=numbers)
@@ -88,13 +88,23 @@ def random_one_tap(seed: int) -> core.ConvProblem:
 
 @pytest.mark.parametrize("seed", range(36))
 def test_strides_that_are_taken_out_of_the_product(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_gemm, "dense_pays", cpu_gemm.can_be_dense)
+    monkeypatch.setattr(cpu_gemm, "dense_pays", lambda problem, *rest: cpu_gemm.can_be_dense(problem))
     problem, context = random_one_tap(seed), fresh_context()
     check(context, problem, "cpu_gemm", accumulate=bool(seed // 2 % 2), seed=seed)
     names = {launch.kernel.function_name for launch in context.choose(problem, "cpu_gemm").launches.launches}
     forward = problem.direction == "forward"
     assert ("collect" in names) == (forward and problem.batch > 0)
     assert ("spread" in names) == (not forward and problem.dtype != "float16" and problem.batch > 0)
+
+
+@pytest.mark.parametrize("seed", range(0, 36, 2))
+def test_strided_pixels_in_place(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without padding one launch collects and multiplies, but for the packing of halves."""
+    monkeypatch.setattr(cpu_gemm, "dense_pays", lambda *problem: False)
+    problem, context = replace(random_one_tap(seed), pad_begin=(), pad_end=()), fresh_context()
+    check(context, problem, "cpu_gemm", accumulate=bool(seed // 2 % 2), seed=seed)
+    names = {launch.kernel.function_name for launch in context.choose(problem, "cpu_gemm").launches.launches}
+    assert names - {"pack_weights"} == ({"conv_plain"} if problem.batch else set())
 
 
 def random_problem(seed: int) -> core.ConvProblem:

@@ -30,6 +30,18 @@ PRODUCTS = {
     "doubles": "f64 n1 ic13 ih7 iw7 oc19 kh1 kw1 b1",
     "halves": "f16 n1 ic13 ih7 iw7 oc19 kh1 kw1",
 }
+# pieces of one pixel, of vectors and more; the last row ends where x does, or before; every row or column is met
+STRIDED = {
+    "ends with x": "n2 ic13 ih9 iw41 oc19 kh1 kw1 sh2 sw2 b1",
+    "ends before x": "n3 ic21 ih8 iw6 oc9 kh1 kw1 sh2 sw2",
+    "one column": "n5 ic7 ih30 iw3 oc11 kh1 kw1 sh1 sw4",
+    "rows": "g3 n2 ic15 ih11 iw50 oc39 kh1 kw1 sh3 sw1",
+    "columns": "n2 ic17 ih3 iw130 oc24 kh1 kw1 sh1 sw3",
+    "volumes": "n2 ic6 id5 ih7 iw9 oc10 kd1 kh1 kw1 sd2 sh3 sw2",
+    "doubles": "f64 n1 ic13 ih9 iw9 oc19 kh1 kw1 sh2 sw2",
+    "halves": "f16 n1 ic13 ih9 iw37 oc19 kh1 kw1 sh2 sw2",
+    "channels in parts": "n2 ic900 ih5 iw9 oc9 kh1 kw1 sh2 sw2",
+}
 GATHERED = {
     "strided taps": "n2 ic5 ih9 iw11 oc11 kh3 kw3 sh2 sw2 ph1 pw1",
     "groups": "g2 n1 ic6 ih9 iw9 oc22 kh5 kw5",
@@ -41,6 +53,12 @@ LEFT = {"30 pixels left": "n2 ih7 iw9", "a pixel left": "n1 ih7 iw7", "17 pixels
 
 def named(text: str, direction: str) -> core.ConvProblem:
     return core.parse(f"conv {direction} {text}")
+
+
+@pytest.fixture
+def never_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let products in place collect the pixels of a stride."""
+    monkeypatch.setattr(gemm, "dense_pays", lambda *problem: False)
 
 
 def kernels(problem: core.ConvProblem) -> list[str]:
@@ -65,6 +83,46 @@ def test_matches_float64(name: str, direction: str) -> None:
         pytest.skip("the device has no float64")
     for accumulate in (False, True):
         check(core.context(), problem, gemm.NAME, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_strided_pixels_match_float64(name: str, never_dense: None) -> None:
+    problem = named(STRIDED[name], "forward")
+    if problem.dtype == "float64" and not core.context().device.has_fp64:
+        pytest.skip("the device has no float64")
+    for accumulate in (False, True):
+        check(Context.on(None), problem, gemm.NAME, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
+@pytest.mark.parametrize("name", STRIDED)
+def test_strided_pixels_touch_nothing_beside_their_arrays(name: str, at_end: bool, never_dense: None) -> None:
+    check_within_pages(named(STRIDED[name], "forward"), gemm.NAME, at_end)
+
+
+@pytest.mark.parametrize("name", ["ends with x", "one column", "rows"])
+def test_nan_stays_at_its_strided_pixel(name: str, never_dense: None) -> None:
+    """What a vector of a piece reads after its pixels reaches no result; nor do elements that no pixel meets."""
+    problem = named(STRIDED[name], "forward")
+    arrays = random_arrays(problem)
+    skipped = np.ones(problem.in_size, bool)
+    skipped[:: problem.stride[0], :: problem.stride[1]] = False
+    arrays["x"][:, :, skipped] = np.nan
+    arrays["x"][0, 1, 0, 0] = np.nan
+    result = compute(Context.on(None), problem, arrays)
+    broken = np.zeros(result.shape, bool)
+    broken[0, : problem.out_channels // problem.groups, 0, 0] = True
+    assert np.array_equal(np.isnan(result), broken)
+
+
+def test_pixels_are_collected_apart_where_several_blocks_of_rows_need_them() -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=2, vector_width=16, local_memory=1 << 20)
+    few = named("n8 ic256 ih56 iw56 oc128 kh1 kw1 sh2 sw2", "forward")
+    many = named("n1 ic1024 ih14 iw14 oc2048 kh1 kw1 sh2 sw2", "forward")
+    assert not gemm.dense_pays(few, context.planner)
+    assert gemm.dense_pays(many, context.planner)
+    assert gemm.dense_pays(named("n1 ic4 ih9 iw9 oc4 kh1 kw1 sh2 sw2 ph1 pw1", "forward"), context.planner)
 
 
 @pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])

@@ -67,6 +67,13 @@ class Grid:
         )
 
     @cached_property
+    def one_tap(self) -> bool:
+        """Whether every pixel meets one source element, and writes the target of its own number."""
+        targets = (self.values("size"), (1,) * 3, (0,) * 3)
+        own = targets == tuple(self.values(name) for name in ("target", "target_stride", "target_begin"))
+        return own and self.taps == 1 and self.inside
+
+    @cached_property
     def inside(self) -> bool:
         """Whether every tap of every pixel falls into the source."""
         return all(

@@ -126,7 +126,7 @@ def blockings(
     """
     grid = work.grid
     found: list[tuple[float, int, int, Blocking]] = []
-    panel_bytes = panel_bytes or (PLAIN_BYTES if grid.plain else PANEL_BYTES)
+    panel_bytes = panel_bytes or (PLAIN_BYTES if grid.one_tap else PANEL_BYTES)
     for b in _blockings(work, tile, device.local_memory, panel_bytes):
         blocks = ceil_div(grid.pixels, b.tiles * tile.columns)
         items = blocks * ceil_div(work.m_tiles, b.row_tiles) * work.groups
@@ -143,12 +143,14 @@ def blockings(
 def _item_cycles(work: ProductWork, tile: RegisterTile, b: Blocking, tiles: float) -> float:
     """Estimate the cycles of an item of work with so many tiles of pixels."""
     parts = ceil_div(work.rows, b.part)
-    panel = work.row_size(tile) * work.rows / tile.lanes * tiles * COSTS["fill"] + COSTS["tile"] * b.tiles
+    in_place = work.grid.plain
+    fill = COSTS["strided_fill" if work.grid.one_tap and not in_place else "fill"]
+    visible = COSTS["visible_fill"] if in_place else 1
+    panel = (work.row_size(tile) * work.rows / tile.lanes * tiles * fill + COSTS["tile"] * b.tiles) * visible
     row_bytes = work.steps * tile.rows * work.size
     weights = row_bytes / (work.far_bytes if work.m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
     products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
-    visible = COSTS["visible_fill"] if work.grid.plain else 1
-    return panel * visible + b.row_tiles * (weights + tiles * (products + parts * work.sums * work.part_cost))
+    return panel + b.row_tiles * (weights + tiles * (products + parts * work.sums * work.part_cost))
 
 
 def _last_tiles(work: ProductWork, tile: RegisterTile, tiles: int) -> float:
@@ -157,7 +159,7 @@ def _last_tiles(work: ProductWork, tile: RegisterTile, tiles: int) -> float:
     Products in place compute that vector alone. All other blocks count as whole.
     """
     whole, rest = divmod((work.grid.pixels - 1) % (tiles * tile.columns) + 1, tile.columns)
-    if not work.grid.plain or not 0 < rest <= tile.lanes:
+    if not work.grid.one_tap or not 0 < rest <= tile.lanes:
         return tiles
     return whole + min(COSTS["tail"] / tile.vectors, 1)
 

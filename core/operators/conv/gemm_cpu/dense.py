@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.operators.conv.arguments import GRID, TARGET
+from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.grid import spatial_grid
 from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -18,6 +19,7 @@ from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import SMALL, ceil_div
 
 FILE = "conv/gemm_cpu/dense.cl"
+COSTS = costs("product")
 ELEMENTS = 16384  # elements that a work-item writes
 
 
@@ -35,6 +37,12 @@ def dense_pixels(problem: ConvProblem, layout: WorkspaceLayout) -> Workspace:
     """Take room for the pixels of x that are met, or of dx."""
     itemsize = np.dtype(problem.dtype).itemsize
     return layout.take(problem.batch * problem.in_channels * prod(problem.out_size) * itemsize, itemsize)
+
+
+def collect_cycles(problem: ConvProblem, planner: Planner) -> float:
+    """Estimate the cycles in which the cores collect pixels."""
+    elements = problem.batch * problem.in_channels * prod(problem.out_size)
+    return elements / lanes_of(planner.device, problem.dtype) * COSTS["collect"] / planner.device.compute_units
 
 
 def collect(problem: ConvProblem, planner: Planner, dense: Workspace, target: str) -> Launch:

@@ -17,7 +17,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET, WEIGHT_STRIDES
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, blockings, choose_blocking
-from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, dense_pixels, spread
+from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, collect_cycles, dense_pixels, spread
 from clgraft.core.operators.conv.grid import Grid, backward_data_grids, dense_grid, forward_grid
 from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -93,7 +93,7 @@ def product_candidates(
     for vectors in VECTORS:
         builder = (build or GemmBuilder)(problem, planner, grid, {"vectors": vectors})
         work = builder.work()
-        for panel in PLAIN_PANELS if grid.plain else PANELS:
+        for panel in PLAIN_PANELS if grid.one_tap else PANELS:
             for cost, b in blockings(work, builder.tile, planner.device, panel * 1024)[:EACH]:
                 listed.setdefault((vectors, b), (cost, vectors, panel, b.tiles, b.row_tiles))
     for _, vectors, panel, tiles, row_tiles in sorted(listed.values())[:MOST]:
@@ -119,12 +119,12 @@ def plan(
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
     chosen = {name: int(value) for name, value in (settings or {}).items()}
-    dense = chosen.get("dense", not chosen and dense_pays(problem))
+    dense = chosen.get("dense", not chosen and dense_pays(problem, planner, epilogue))
     if phases.has_phases(problem) and not dense:
         chosen.pop("dense", None)
         return phases.plan(problem, planner, chosen)
     grid = dense_grid(problem) if dense else product_grid(problem)
-    if chosen or not grid.plain:
+    if chosen or not grid.one_tap:
         product = GemmBuilder(problem, planner, grid, chosen, epilogue).product()
     else:
         product = cheapest(problem, planner, grid, epilogue)
@@ -154,13 +154,20 @@ def product_grid(problem: ConvProblem) -> Grid:
     return forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
 
 
-def dense_pays(problem: ConvProblem) -> bool:
+def dense_pays(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> bool:
     """Return whether that is the default.
 
-    Gradients have a product for each phase of the stride otherwise. Forward, panels gather strided pixels slower than a
-    launch collects them, of whose result the product asks for the next block early. Halves were not measured.
+    Gradients have a product for each phase of the stride otherwise. Forward, a product in place fills its panels with
+    the pixels of a stride once for each block of rows, a launch of its own collects them once; with padding it always
+    does. In 16 bits no launch collects pixels.
     """
-    return can_be_dense(problem) and problem.dtype not in SMALL
+    if not can_be_dense(problem) or problem.dtype in SMALL:
+        return False
+    grid = product_grid(problem) if problem.direction == "forward" else None
+    if grid is None or not grid.one_tap:
+        return True
+    dense = cheapest(problem, planner, dense_grid(problem), epilogue).cost + collect_cycles(problem, planner)
+    return dense < cheapest(problem, planner, grid, epilogue).cost
 
 
 class _Product(NamedTuple):
@@ -194,7 +201,7 @@ class GemmBuilder:
         self.size = arithmetic_bytes(problem.dtype)
         # halves are converted once, where they are packed
         self.in_place = problem.dtype not in SMALL and (problem.direction == "forward" or prod(problem.kernel) == 1)
-        tile_of = plain_tile if grid.plain and self.in_place else product_tile
+        tile_of = plain_tile if grid.one_tap and self.in_place else product_tile
         self.tile = tile_of(planner, problem.dtype, self.chosen.get("vectors", 3))
         inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
         taps = prod(problem.kernel)
@@ -245,7 +252,7 @@ class GemmBuilder:
         return Launches(tuple(launches), layout.nbytes)
 
     def _kernel(self, name: str, **more_defines: int) -> Any:
-        file = "conv/gemm_cpu/gemm_in_place.cl" if self.grid.plain else "conv/gemm_cpu/gemm.cl"
+        file = "conv/gemm_cpu/gemm_in_place.cl" if self.grid.one_tap else "conv/gemm_cpu/gemm.cl"
         defines = {**self.defines, **self.tile.defines()}
         if name in ("pack_weights", "pack_rows"):
             file = "conv/gemm_cpu/pack.cl"
@@ -310,19 +317,20 @@ class GemmBuilder:
         # what is spread later is still in the caches then
         dense = target != Buffer(self.target)
         past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PRODUCTS)
-        if grid.plain:
+        if grid.one_tap:
             panel, tile_out, _, kept = blocking.local_bytes
             apart = {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
+            stride = {} if grid.plain else {"STRIDE": grid.axes[2].stride}
             return Launch(
-                self._kernel("conv_plain", **past, **apart),
+                self._kernel("conv_plain", **past, **apart, **stride),
                 (workers, 1, 1),
                 (1, 1, 1),
                 (
                     *(source, weights, self._strides(), bias, target),
                     *ints(problem.bias),
                     *((Accumulate(self.target),) if target == Buffer(self.target) else ints(0)),
-                    *ints(grid.batch, self.channels, self.outputs),
-                    Constant(np.int64(prod(grid.values("size")))),
+                    *ints(self.channels, self.outputs),
+                    grid.argument(),
                     *ints(problem.groups, blocking.tiles, blocking.row_tiles, blocking.part),
                     Tickets(),
                     *map(Local, (panel, tile_out, kept)),

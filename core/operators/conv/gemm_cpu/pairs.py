@@ -63,7 +63,7 @@ def plan(
     if phases.has_phases(problem):
         return phases.plan(problem, planner, chosen, NUMBERS)
     grid = product_grid(problem)
-    if chosen or not grid.plain:
+    if chosen or not grid.one_tap:
         product = PairBuilder(problem, planner, grid, chosen, epilogue).product()
     else:
         product = cheapest(problem, planner, grid, epilogue, PairBuilder)
