@@ -107,6 +107,15 @@ def test_what_follows_and_other_parameters(activation: str, wide: bool, forced: 
 
 
 @pytest.mark.parametrize("units", ["wgmma", "mma"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_joined_parts_on_gpus_leave_sums(parts: int, units: str, forced: list) -> None:
+    """The work-group that adds a tile's parts has the sums, whichever it is."""
+    forced[:] = [SMALLEST[units], parts, True]
+    text = f"fused conv backward_data f16 n2 ic72 ih9 iw9 oc136 kh1 kw1 layout=nhwc {SUM_AND_MASK}"
+    run_and_check(on_units(units), layer_and_gradient(text, ""))
+
+
+@pytest.mark.parametrize("units", ["wgmma", "mma"])
 @pytest.mark.parametrize("of_set", [1, 2, 4])
 @pytest.mark.parametrize(
     "text",

@@ -106,6 +106,14 @@ def test_what_follows_and_other_parameters(activation: str, wide: bool, forced: 
     run_and_check(on_units("wgmma"), layer_and_norm(text, activation, wide))
 
 
+@pytest.mark.parametrize("units", ["wgmma", "mma"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_joined_parts_on_gpus_leave_sums(parts: int, units: str, forced: list) -> None:
+    """The work-group that adds a tile's parts has the sums, whichever it is."""
+    forced[:] = [SMALLEST[units], parts, True]
+    run_and_check(on_units(units), layer_and_norm("conv forward f16 n2 ic136 ih9 iw9 oc72 kh1 kw1 b1 layout=nhwc"))
+
+
 @pytest.mark.parametrize("windows", [False, True])
 @pytest.mark.parametrize("mean", [1000.0, -3e4])
 def test_large_means_keep_their_digits(mean: float, windows: bool, forced: list, monkeypatch) -> None:
