@@ -29,14 +29,16 @@
 #define QUOTIENT(number, size, divisor) ((number) / (INDEX)(size))
 #endif
 #define DIVISOR_PARAMETER(a) const ulong divisor_##a,
-// The position in a row, and the row's on each axis.
-#define SPLIT_ROW(column, number)                                  \
-    INDEX rest = QUOTIENT(number, length, length_divisor);         \
-    const INDEX column = (number) - rest * (INDEX)length;          \
-    ROW_AXES(SPLIT_QUICKLY, LAST_AXIS)
-#define SPLIT_QUICKLY(a)                                           \
-    const INDEX left_##a = QUOTIENT(rest, size_##a, divisor_##a);  \
-    const INDEX at_##a = rest - left_##a * (INDEX)size_##a;        \
+// The position of an element in its row, and where that row of each input begins.
+#define FIND_ROW(column, number)                           \
+    INDEX rest = QUOTIENT(number, length, length_divisor); \
+    const INDEX column = (number) - rest * (INDEX)length;  \
+    INPUTS(START)                                          \
+    ROW_AXES(SPLIT_QUICKLY, LAST_AXIS)                     \
+    STRIDES(ADVANCE)
+#define SPLIT_QUICKLY(a)                                          \
+    const INDEX left_##a = QUOTIENT(rest, size_##a, divisor_##a); \
+    const INDEX at_##a = rest - left_##a * (INDEX)size_##a;       \
     rest = left_##a;
 
 #define WAY_PARAMETER_2(n) const int way_##n,
@@ -100,10 +102,10 @@
 #endif
 // clang-format on
 #define READ_QUAD(n, kind, unit) READ_RAWS_##kind(all_##n + 4 * u, xs##n + element)
-#define READ_ROW_QUAD(n, kind, unit)                               \
-    if (way_##n == 0) {                                            \
-        all_##n[4 * u] = READ_RAW_##kind(xs##n, from_##n);         \
-    } else {                                                       \
+#define READ_ROW_QUAD(n, kind, unit)                                 \
+    if (way_##n == 0) {                                              \
+        all_##n[4 * u] = READ_RAW_##kind(xs##n, from_##n);           \
+    } else {                                                         \
         READ_RAWS_##kind(all_##n + 4 * u, xs##n + from_##n + column) \
     }
 #define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
@@ -119,7 +121,7 @@
     }
 
 #ifdef BROADCASTS
-#define IN_QUADS quads && in_rows
+#define IN_QUADS (quads && in_rows)
 #else
 #define IN_QUADS quads
 #endif
@@ -153,9 +155,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
 #ifndef BROADCASTS
             INPUTS(READ_QUAD)
 #else
-            SPLIT_ROW(column, element)
-            INPUTS(START)
-            STRIDES(ADVANCE)
+            FIND_ROW(column, element)
             INPUTS(READ_ROW_QUAD)
 #endif
         }
@@ -176,9 +176,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
         INPUTS(READ_FLAT)
 #else
         if (in_rows) {
-            SPLIT_ROW(column, element)
-            INPUTS(START)
-            STRIDES(ADVANCE)
+            FIND_ROW(column, element)
             INPUTS(READ_ROW)
             continue;
         }
@@ -186,9 +184,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const INDEX place = min(element + e, (INDEX)(total - 1));
-            SPLIT_ROW(column, place)
-            INPUTS(START)
-            STRIDES(ADVANCE)
+            FIND_ROW(column, place)
             INPUTS(READ_ELEMENT)
         }
 #endif

@@ -12,6 +12,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm import channels_cpu
+from clgraft.core.operators.pointwise import generate
 from clgraft.core.session.context import Context
 from tests.core.guarded_memory import guarded
 from tests.core.test_batchnorm import (
@@ -122,7 +123,7 @@ def test_results_too_large_for_caches(direction: str, shift: int) -> None:
         arrays = random_arrays(problem)
         exact = run_into_nan(problem, arrays)[name]
         result = aligned(np.full_like(exact, np.nan), shift)
-        with mock.patch.object(channels_cpu, "outgrows_caches", return_value=True):
+        with mock.patch.object(generate, "outgrows_caches", return_value=True):
             plan = context.plan(problem, "channels_cpu")
         others = {a.name: None for a in problem.arguments() if a.role == "out" and a.name != name}
         plan.run({"eps": EPS}, **arrays, **others, **{name: result})

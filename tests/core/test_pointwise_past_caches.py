@@ -102,7 +102,7 @@ def test_rows_go_past_where_they_are_whole_vectors(text: str, goes_past: bool, c
 
     problem = core.parse(text)
     implementation = channels_cpu if text.startswith("batchnorm") else generated
-    with mock.patch.object(channels_cpu, "outgrows_caches", return_value=True):
+    with mock.patch.object(generate, "outgrows_caches", return_value=True):
         implementation.plan(problem, SimpleNamespace(device=context.device, kernel=kernel))
     assert found == [goes_past]
 

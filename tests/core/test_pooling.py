@@ -9,7 +9,8 @@ import pytest
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
-from clgraft.core.operators.pooling import elements, side_by_side
+from clgraft.core.operators.pointwise import generate
+from clgraft.core.operators.pooling import elements
 from clgraft.core.session.context import Context
 from tests.core.guarded_memory import guarded
 from tests.core.pointwise_checks import ROUNDING, planning_for, run
@@ -136,7 +137,7 @@ KINDS = {"max": 4, "average": 4, "sum f64": 1, "lp2": 1, "max f16": 1}  # with h
 @pytest.mark.parametrize("past", [False, True])
 def test_windows_side_by_side(past: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In all directions, within their arrays, added to what is there, and stored past the caches."""
-    monkeypatch.setattr(side_by_side, "outgrows_caches", lambda *_: past)
+    monkeypatch.setattr(generate, "outgrows_caches", lambda *_: past)
     context, served = Context.on(None), 0
     for kind, count in ({"max": 4} if past else KINDS).items():
         for line in SIDE_BY_SIDE[:count]:

@@ -14,7 +14,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm.generated import sample_size
 from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
-from clgraft.core.operators.pointwise.generate import outgrows_caches
+from clgraft.core.operators.pointwise.generate import rows_past_caches
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches, Scalar, ints
 from clgraft.core.problem import ceil_div
@@ -59,9 +59,7 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
         "VL": min(lanes, 1 << (problem.pixels.bit_length() - 1)),
     }
     elements = problem.channels * of_channel
-    whole = problem.pixels % defines["VL"] == 0  # lines that are stored in part would be read first, to be filled
-    if whole and outgrows_caches(planner, elements * np.dtype(problem.dtype).itemsize):
-        defines["PAST_CACHES"] = 1
+    defines |= rows_past_caches(planner, elements * np.dtype(problem.dtype).itemsize, problem.pixels, defines["VL"])
     items = max(1, min(device.compute_units * ITEMS_PER_UNIT, elements // ITEM_ELEMENTS))
     item_channels = ceil_div(problem.channels, items)
     numbers: list[Any] = [*ints(problem.channels, problem.batch, item_channels)]

@@ -58,6 +58,14 @@ def outgrows_caches(planner: Planner, nbytes: int) -> bool:
     return nbytes >= planner.device.kept_in_caches
 
 
+def rows_past_caches(planner: Planner, nbytes: int, row: int, lanes: int) -> dict[str, int]:
+    """Return the macro with which rows of an output, so many elements each, are stored past the caches, if that gains.
+
+    Rows have to be whole vectors: lines that are stored in part would be read first, to be filled.
+    """
+    return {"PAST_CACHES": 1} if row % lanes == 0 and outgrows_caches(planner, nbytes) else {}
+
+
 def generate(planner: Planner, loop: Loop, workspace_offset: int = 0) -> Launches:
     """Plan a loop.
 
@@ -228,9 +236,8 @@ class _Generator:
         size = ceil_div(rows, rows_per_item) * pieces
         unit = 2 if any_inner else None
         defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner, unit=unit)
-        whole = rows == 1 or length % self.lanes == 0  # lines that are stored in part would be read first, to be filled
-        if whole and outgrows_caches(self.planner, rows * length * np.dtype(self.loop.dtype).itemsize):
-            defines["PAST_CACHES"] = 1
+        nbytes = rows * length * np.dtype(self.loop.dtype).itemsize
+        defines |= rows_past_caches(self.planner, nbytes, length if rows > 1 else self.lanes, self.lanes)
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
 
     def map_quads(self) -> Launch:

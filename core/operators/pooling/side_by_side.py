@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pointwise.generate import outgrows_caches
+from clgraft.core.operators.pointwise.generate import rows_past_caches
 from clgraft.core.operators.pooling.arguments import operator_macros
 from clgraft.core.operators.pooling.elements import bind, outputs
 from clgraft.core.operators.pooling.planes import ITEM_ELEMENTS, ITEMS_PER_UNIT
@@ -43,8 +43,8 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     lanes = min(widest, 1 << (ow.bit_length() - 1))
     macros: dict[str, Any] = {**operator_macros(problem), "VL": lanes, "KH": kh, "BACKWARD": int(backward)}
     macros.update({"ARGMAX": 1} if problem.direction.endswith("_argmax") else {})
-    if backward and iw % lanes == 0 and outgrows_caches(planner, problem.arguments()[-1].nbytes):
-        macros["PAST_CACHES"] = 1
+    if backward:
+        macros |= rows_past_caches(planner, problem.arguments()[-1].nbytes, iw, lanes)
     name = f"pool_{NAME}_{'backward' if backward else 'forward'}"
     kernel = planner.kernel(FILE, name, macros, problem.dtype)
     rows = problem.batch * problem.channels * oh
