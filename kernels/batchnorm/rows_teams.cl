@@ -84,7 +84,7 @@ kernel TEAM_GROUP void batchnorm_rows_teams_forward(
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
 #endif
     raw values[AHEAD][WIDE];
-    EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
+    READ_AHEAD(values, x)
     real middle[WIDE], factor[WIDE], level[WIDE], sums[WIDE], squares[WIDE];
     WIDTH {
         factor[e] = there ? LOAD_parameter(OPEN(gamma), channel + e) : 0;
@@ -142,7 +142,7 @@ kernel TEAM_GROUP void batchnorm_rows_teams_forward(
     if (y_base) {
 #ifdef RESIDUAL
         raw addends[AHEAD][WIDE];
-        EACH_AHEAD read_wide(addends[a], OPEN(residual) + PLACE, quads);
+        READ_AHEAD(addends, residual)
 #endif
         EACH_AHEAD {
             real value[WIDE];
@@ -170,11 +170,7 @@ kernel TEAM_GROUP void batchnorm_rows_teams_backward(
     const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
-    raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];
-    EACH_AHEAD {
-        read_wide(values[a], OPEN(x) + PLACE, quads);
-        read_wide(gradients[a], OPEN(dy) + PLACE, quads);
-    }
+    READ_PAIRS
     real means[WIDE], inverses[WIDE], gains[WIDE], sums[WIDE], products[WIDE];
     OPEN_VECTORS
     WIDTH {

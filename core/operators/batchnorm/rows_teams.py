@@ -62,22 +62,27 @@ class _Team:
         self.problem, self.planner, self.kernels = problem, planner, TrainingKernels(problem, planner)
         device, nbytes = planner.device, np.dtype(problem.dtype).itemsize
         self.wide = WIDE if problem.channels % WIDE == 0 else 1
-        vectors = problem.channels // self.wide
-        self.columns = columns_of(vectors, self.wide * nbytes)
-        self.teams = ceil_div(vectors, self.columns)
-        groups = [group for group in GROUPS if group <= device.max_work_group_size]
-        if not groups:
+        self.vectors = problem.channels // self.wide
+        self.groups = [group for group in GROUPS if group <= device.max_work_group_size]
+        if not self.groups:
             raise Declined(f"needs work-groups of {GROUPS[0]}")
-        rows, held = problem.batch, HELD_BYTES[problem.direction] // (self.wide * max(nbytes, 4 // self.wide))
-        enough = (group for group in groups if group // self.columns * min(FEW, held) >= rows)
-        self.group = next(enough, groups[-1])
-        lines = self.group // self.columns
-        team = ceil_div(rows, lines * held)
-        self.ahead = ceil_div(ceil_div(rows, team), lines)
-        self.team = ceil_div(rows, lines * self.ahead)
+        self.held = HELD_BYTES[problem.direction] // (self.wide * max(nbytes, 4 // self.wide))
+        self.divide(columns_of(self.vectors, self.wide * nbytes))
+        while self.columns > 1 and 2 * self.teams * self.team <= device.compute_units:
+            self.divide(ceil_div(self.columns, 2))  # to read more than one needs costs less than idle units
         self.emulated = self.team > 1 and not device.runs_groups_at_once  # a team is one work-group
         if self.team > 1:
             self.expect_to_meet()
+
+    def divide(self, columns: int) -> None:
+        """Take so many vectors of a row for each work-group, and rows as many as it holds."""
+        rows = self.problem.batch
+        enough = (group for group in self.groups if group // columns * min(FEW, self.held) >= rows)
+        self.columns, self.teams = columns, ceil_div(self.vectors, columns)
+        self.group = next(enough, self.groups[-1])
+        lines = self.group // columns
+        self.ahead = ceil_div(ceil_div(rows, ceil_div(rows, lines * self.held)), lines)
+        self.team = ceil_div(rows, lines * self.ahead)
 
     def expect_to_meet(self) -> None:
         """Decline where the device does not run all work-groups of a team at once."""
