@@ -8,8 +8,9 @@ All run the same net in regions with SGD and momentum: `gluon.Trainer` with ``oc
 with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update; with
 `--module` also a `Module` with ``ocl_sgd``, and one that `clgraft.mxnet_ops.resident` was called for. Times are medians
 of the wall clock and of the processors, with what a step sends to the device and brings back. `--trainers` chooses,
-`--loss inside` has the loss in the same block as the net, and so in its region, `--threads` adds the processor time of each thread that takes some. A file of `--json` has a row for each net with the
-core's trainer as the peer, one for each precision with float32 as the peer, and the processor time.
+`--loss inside` has the loss in the same block as the net, and so in its region, `--threads` adds the processor time of
+each thread that takes some. A file of `--json` has a row for each net with the core's trainer as the peer, one for each
+precision with float32 as the peer, and the processor time.
 
 With `--staged` PoCL is treated as a device with memory of its own. Its threads compute kernels and nothing else, so the
 processors' other time is what a step costs the host of a GPU: Python, MXNet, and the copies that a bus would make.

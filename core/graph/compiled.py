@@ -31,7 +31,7 @@ from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.recipe import Recipe, Signature
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
-from clgraft.core.operators.batchnorm import BatchNormProblem, channels_cpu, rows_gpu, rows_teams
+from clgraft.core.operators.batchnorm import BatchNormProblem, channels_cpu, rows_gpu
 from clgraft.core.operators.channels_last import transposes
 from clgraft.core.operators.fused import in_kernel
 from clgraft.core.planning.choose import Chosen
@@ -436,7 +436,7 @@ class CompiledGraph:
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""
-        norms = (channels_cpu.NAME, rows_teams.NAME, rows_gpu.NAME)
+        norms = (channels_cpu.NAME, rows_gpu.NAME)
         names = norms if isinstance(problem, BatchNormProblem) else (in_kernel.NAME,)
         return any(self._context.serves(problem, name) for name in names)
 

@@ -23,17 +23,6 @@
 // Walks what is there of the rows from `row` on: the a-th one and its place in memory.
 #define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
 #define PLACE ((row + a * LINES) * channels + channel)
-// Reads what is there of these rows. The way of reading is chosen once: a branch around each read waits for the one before.
-#if WIDE == 4
-#define READ_AHEAD(to, tensor)                                             \
-    if (quads) {                                                           \
-        EACH_AHEAD { READ_RAWS_stored(to[a], OPEN(tensor) + PLACE) }       \
-    } else {                                                               \
-        EACH_AHEAD { GATHER_RAWS_stored(to[a], OPEN(tensor) + PLACE) }     \
-    }
-#else
-#define READ_AHEAD(to, tensor) EACH_AHEAD to[a][0] = LOAD_RAW(OPEN(tensor) + PLACE, 0);
-#endif
 
 // The sums of a part's rows, or of a tile's, which are `apart` from the number that all parts' sums are moved to.
 #define ADD_MOVED(apart, count, sum, square) \
@@ -68,12 +57,12 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
 
 // Of each channel, what leads from x to the norm.
 #ifdef FLOW
-#define OPEN_VECTORS                                 \
-    real middles[WIDE], factors[WIDE], levels[WIDE]; \
-    WIDTH {                                          \
-        middles[e] = there ? OPEN(shift)[channel + e] : 0;  \
-        factors[e] = there ? OPEN(scale)[channel + e] : 0;  \
-        levels[e] = there ? OPEN(offset)[channel + e] : 0;  \
+#define OPEN_VECTORS                                       \
+    real middles[WIDE], factors[WIDE], levels[WIDE];       \
+    WIDTH {                                                \
+        middles[e] = there ? OPEN(shift)[channel + e] : 0; \
+        factors[e] = there ? OPEN(scale)[channel + e] : 0; \
+        levels[e] = there ? OPEN(offset)[channel + e] : 0; \
     }
 #define NAME_VECTORS const real middle = middles[e], factor = factors[e], level = levels[e];
 #else
@@ -82,10 +71,12 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
 #endif
 
 // Of x and dy: what is read ahead of its use, and the numbers of one row of that.
-#define READ_PAIRS                                   \
-    raw values[AHEAD][WIDE], gradients[AHEAD][WIDE]; \
-    READ_AHEAD(values, x)                            \
-    READ_AHEAD(gradients, dy)
+#define READ_PAIRS                                        \
+    raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];      \
+    EACH_AHEAD {                                          \
+        read_wide(values[a], OPEN(x) + PLACE, quads);     \
+        read_wide(gradients[a], OPEN(dy) + PLACE, quads); \
+    }
 #define TAKE_PAIR                     \
     real value[WIDE], gradient[WIDE]; \
     take_wide(value, values[a]);      \

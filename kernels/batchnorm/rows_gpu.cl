@@ -122,7 +122,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
     }
     EACH_ROWS {
         raw values[AHEAD][WIDE];
-        READ_AHEAD(values, x)
+        EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
         EACH_AHEAD {
             real value[WIDE];
             take_wide(value, values[a]);
@@ -176,9 +176,9 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(
         raw values[AHEAD][WIDE];
 #ifdef RESIDUAL
         raw addends[AHEAD][WIDE];
-        READ_AHEAD(addends, residual)
+        EACH_AHEAD read_wide(addends[a], OPEN(residual) + PLACE, quads);
 #endif
-        READ_AHEAD(values, x)
+        EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
         EACH_AHEAD {
             real value[WIDE];
             take_wide(value, values[a]);

@@ -5,10 +5,11 @@
 // rows, AHEAD for each work-item, which keeps them in registers between the sums and the result: memory is read once.
 // The parts of the same channels meet (batchnorm/teams.cl); where TEAM is 1, nobody waits.
 //
-//   partial   real, [part][3][channels]: forward the part's mean, and the sums of the differences from it and of their
-//             squares; backward (the first is unused) the sums of dy and of dy (x - mean)
+//   partial   real, [part][3][channels]: forward the part's shift, and the sums of x - shift and of its square;
+//             backward (the first is unused) the sums of dy and of dy (x - mean)
 //
-// Parts are joined by Chan, Golub and LeVeque's formula, around the mean of the first one.
+// A part's shift is the mean of its first line's rows, which are so near to the mean that squares lose no digits. Parts
+// are joined by Chan, Golub and LeVeque's formula, around the shift of the first one.
 //
 // MAKES   1: batchnorm_rows_teams_forward; 2: batchnorm_rows_teams_backward
 #ifndef TEAM
@@ -64,12 +65,6 @@
     MEET_TEAM(team)
 #define EACH_PART for (int p = LINE; p < TEAM && there; p += LINES)
 #define ROWS_OF(p) (real)(min((long)((p) + 1) * PART_ROWS, rows) - (long)(p) * PART_ROWS)
-// What one work-item stores of each of its channels.
-#define EACH_CHANNEL                                  \
-    const int first_channel = channel;                \
-    if (there && part == 0 && LINE == 0) WIDTH {      \
-            const int channel = first_channel + e;
-#define END_CHANNEL }
 
 #if MAKES == 1
 kernel TEAM_GROUP void batchnorm_rows_teams_forward(
@@ -84,23 +79,28 @@ kernel TEAM_GROUP void batchnorm_rows_teams_forward(
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
 #endif
     raw values[AHEAD][WIDE];
-    READ_AHEAD(values, x)
+    EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
     real middle[WIDE], factor[WIDE], level[WIDE], sums[WIDE], squares[WIDE];
     WIDTH {
         factor[e] = there ? LOAD_parameter(OPEN(gamma), channel + e) : 0;
         level[e] = there ? LOAD_parameter(OPEN(beta), channel + e) : 0;
         sums[e] = squares[e] = 0;
     }
-    EACH_AHEAD {
-        real value[WIDE];
-        take_wide(value, values[a]);
-        WIDTH sums[e] += value[e];
+    const int column = get_local_id(0);
+    if (LINE == 0) {  // the others wait for the mean of its rows, which come from all over the part
+        EACH_AHEAD {
+            real value[WIDE];
+            take_wide(value, values[a]);
+            WIDTH sums[e] += value[e];
+        }
+        WIDTH {
+            firsts[e * GROUP + column] = sums[e] / (real)((end - begin + LINES - 1) / LINES);
+            sums[e] = 0;
+        }
     }
-    sum_lines(sums, squares, firsts, seconds);
-    WIDTH {
-        middle[e] = sums[e] / (real)(end - begin);
-        sums[e] = squares[e] = 0;
-    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WIDTH middle[e] = firsts[e * GROUP + column];
+    barrier(CLK_LOCAL_MEM_FENCE);
     EACH_AHEAD {
         real value[WIDE];
         take_wide(value, values[a]);
@@ -136,13 +136,17 @@ kernel TEAM_GROUP void batchnorm_rows_teams_forward(
         factor[e] /= sqrt(variances[e] + eps);
         level[e] -= averages[e] * factor[e];
     }
-    EACH_CHANNEL
-    PUT_STATISTICS(middle[e], averages[e], variances[e], factor[e], level[e])
-    END_CHANNEL
+    if (there && part == 0 && LINE == 0) {
+        const int first_channel = channel;
+        WIDTH {
+            const int channel = first_channel + e;
+            PUT_STATISTICS(middle[e], averages[e], variances[e], factor[e], level[e])
+        }
+    }
     if (y_base) {
 #ifdef RESIDUAL
         raw addends[AHEAD][WIDE];
-        READ_AHEAD(addends, residual)
+        EACH_AHEAD read_wide(addends[a], OPEN(residual) + PLACE, quads);
 #endif
         EACH_AHEAD {
             real value[WIDE];
@@ -201,9 +205,13 @@ kernel TEAM_GROUP void batchnorm_rows_teams_backward(
     sum_lines(sums, products, firsts, seconds);
 #endif
     WIDTH products[e] *= inverses[e];
-    EACH_CHANNEL
-    PUT_GRADIENTS(sums[e], products[e])
-    END_CHANNEL
+    if (there && part == 0 && LINE == 0) {
+        const int first_channel = channel;
+        WIDTH {
+            const int channel = first_channel + e;
+            PUT_GRADIENTS(sums[e], products[e])
+        }
+    }
     if (dx_base) {
         WIDTH {
             sums[e] /= (real)rows;

@@ -17,8 +17,6 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches, Scalar, Tickets, Workspace, ints
 from clgraft.core.problem import ceil_div
 
-NAME = "rows_teams"
-FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "batchnorm/rows_teams.cl"
 GROUPS = (128, 256, 512)  # work-items of a work-group
 WIDE = 4  # channels of a work-item
@@ -27,27 +25,28 @@ HELD_BYTES = {"forward_training": 128, "backward_training": 104}  # of a tensor,
 FEW = 4  # rows of a work-item for which a small work-group is enough
 REGISTERS = 2**16  # of a compute unit on which work-groups may meet
 TEAM_SHARE = 2  # compute units for each work-group of a team: all of it run at once, together with other launches'
-MOST_TEAMS = 4096  # the context's counters in ``kernels/batchnorm/teams.cl``
+MOST_TEAM = 4  # work-groups that meet: more of them wait longer than two further launches take
 VECTORS = 3  # per channel, of a part
 LARGEST = 2**31  # work-items, or elements of a row
 
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
-    """Plan one launch.
+    """Plan one launch for rows of one pixel on a GPU.
 
     Raises
     ------
     Declined
-        On CPU devices, for other directions, for several pixels of a channel in a row, and for more rows than the
-        device holds.
+        For more rows than work-groups hold.
     """
-    if planner.device.is_cpu:
-        raise Declined("is for GPUs")
-    if problem.direction not in HELD_BYTES:
-        raise Declined(f"has no {problem.direction}")
-    if problem.pixels != 1 or not problem.batch:
-        raise Declined(f"got {problem.batch} rows of {problem.pixels} pixels, expected rows of one")
     return _Team(problem, planner).launches()
+
+
+def holds(problem: BatchNormProblem, planner: Planner) -> bool:
+    """Return whether a work-group alone holds all rows, so that nobody waits."""
+    try:
+        return _Team(problem, planner).team == 1
+    except Declined:
+        return False
 
 
 def columns_of(vectors: int, vector_bytes: int) -> int:
@@ -59,41 +58,37 @@ class _Team:
     """The work-groups of the same channels."""
 
     def __init__(self, problem: BatchNormProblem, planner: Planner) -> None:
+        if problem.direction not in HELD_BYTES:
+            raise Declined(f"has no {problem.direction}")
         self.problem, self.planner, self.kernels = problem, planner, TrainingKernels(problem, planner)
         device, nbytes = planner.device, np.dtype(problem.dtype).itemsize
         self.wide = WIDE if problem.channels % WIDE == 0 else 1
-        self.vectors = problem.channels // self.wide
-        self.groups = [group for group in GROUPS if group <= device.max_work_group_size]
-        if not self.groups:
+        groups = [group for group in GROUPS if group <= device.max_work_group_size]
+        if not groups:
             raise Declined(f"needs work-groups of {GROUPS[0]}")
-        self.held = HELD_BYTES[problem.direction] // (self.wide * max(nbytes, 4 // self.wide))
-        self.divide(columns_of(self.vectors, self.wide * nbytes))
-        while self.columns > 1 and 2 * self.teams * self.team <= device.compute_units:
-            self.divide(ceil_div(self.columns, 2))  # to read more than one needs costs less than idle units
+        rows, held = problem.batch, HELD_BYTES[problem.direction] // (self.wide * max(nbytes, 4 // self.wide))
+        vectors = problem.channels // self.wide
+        self.columns = columns_of(vectors, self.wide * nbytes)
+        self.teams = ceil_div(vectors, self.columns)
+        enough = (group for group in groups if group // self.columns * min(FEW, held) >= rows)
+        self.group = next(enough, groups[-1])
+        lines = self.group // self.columns
+        self.ahead = ceil_div(ceil_div(rows, ceil_div(rows, lines * held)), lines)
+        self.team = ceil_div(rows, lines * self.ahead)
         self.emulated = self.team > 1 and not device.runs_groups_at_once  # a team is one work-group
         if self.team > 1:
             self.expect_to_meet()
 
-    def divide(self, columns: int) -> None:
-        """Take so many vectors of a row for each work-group, and rows as many as it holds."""
-        rows = self.problem.batch
-        enough = (group for group in self.groups if group // columns * min(FEW, self.held) >= rows)
-        self.columns, self.teams = columns, ceil_div(self.vectors, columns)
-        self.group = next(enough, self.groups[-1])
-        lines = self.group // columns
-        self.ahead = ceil_div(ceil_div(rows, ceil_div(rows, lines * self.held)), lines)
-        self.team = ceil_div(rows, lines * self.ahead)
-
     def expect_to_meet(self) -> None:
-        """Decline where the device does not run all work-groups of a team at once."""
-        device = self.planner.device
-        most = device.max_work_group_size // self.group if self.emulated else device.compute_units // TEAM_SHARE
+        """Decline where too many work-groups meet, and where the device does not run all of them at once."""
+        device, number = self.planner.device, self.teams * self.team
         if device.registers < REGISTERS:
             raise Declined(f"has parts that meet, for {REGISTERS} registers, got {device.registers}")
-        if self.team > most or self.teams > MOST_TEAMS:
-            raise Declined(
-                f"got {self.teams} teams of {self.team} work-groups, expected {MOST_TEAMS} of {most} at most"
-            )
+        most = device.max_work_group_size // self.group if self.emulated else device.compute_units // TEAM_SHARE
+        if self.team > min(most, MOST_TEAM):
+            raise Declined(f"got teams of {self.team} work-groups, expected {min(most, MOST_TEAM)} at most")
+        if number > device.compute_units and not self.emulated:
+            raise Declined(f"got {number} work-groups that meet, expected {device.compute_units} at most")
 
     def launches(self) -> Launches:
         """Return the launch."""
