@@ -28,7 +28,7 @@
 #include "batchnorm/teams.cl"
 
 #define GROUPS_TOGETHER (EMULATED ? TEAM : 1)
-#define TEAM_GROUP __attribute__((reqd_work_group_size(COLUMNS, LINES *GROUPS_TOGETHER, 1)))
+#define TEAM_GROUP __attribute__((reqd_work_group_size(COLUMNS, LINES * GROUPS_TOGETHER, 1)))
 #define LOCAL_REALS (GROUP * WIDE)
 #define PART_ROWS (AHEAD * LINES)
 #define PART(part, n) (OPEN(partial) + ((long)(part) * 3 + (n)) * channels + channel)
@@ -41,15 +41,15 @@
 #endif
 
 // The place of a work-item: its part, its first channel, and its rows from `row` on, LINES apart.
-#define OPEN_PART                                                                                            \
-    local real all_firsts[LOCAL_REALS * GROUPS_TOGETHER], all_seconds[LOCAL_REALS * GROUPS_TOGETHER];        \
-    OPEN_NUMBER                                                                                              \
-    local real *firsts = all_firsts + (EMULATED ? IN_TEAM * LOCAL_REALS : 0);                                \
-    local real *seconds = all_seconds + (EMULATED ? IN_TEAM * LOCAL_REALS : 0);                              \
-    const int team = number / TEAM, part = number % TEAM;                                                    \
-    const int channel = (team * COLUMNS + (int)get_local_id(0)) * WIDE;                                      \
-    const bool there = channel < channels;                                                                   \
-    const long begin = (long)part * PART_ROWS, end = min(begin + PART_ROWS, rows), last = there ? end : 0;   \
+#define OPEN_PART                                                                                          \
+    local real all_firsts[LOCAL_REALS * GROUPS_TOGETHER], all_seconds[LOCAL_REALS * GROUPS_TOGETHER];      \
+    OPEN_NUMBER                                                                                            \
+    local real *firsts = all_firsts + (EMULATED ? IN_TEAM * LOCAL_REALS : 0);                              \
+    local real *seconds = all_seconds + (EMULATED ? IN_TEAM * LOCAL_REALS : 0);                            \
+    const int team = number / TEAM, part = number % TEAM;                                                  \
+    const int channel = (team * COLUMNS + (int)get_local_id(0)) * WIDE;                                    \
+    const bool there = channel < channels;                                                                 \
+    const long begin = (long)part * PART_ROWS, end = min(begin + PART_ROWS, rows), last = there ? end : 0; \
     const long row = begin + LINE;
 
 // The first line of a group leaves its sums, and waits for the team.
