@@ -8,8 +8,9 @@ All run the same net in regions with SGD and momentum: `gluon.Trainer` with ``oc
 with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update; with
 `--module` also a `Module` with ``ocl_sgd``, and one that `clgraft.mxnet_ops.resident` was called for. Times are medians
 of the wall clock and of the processors, with what a step sends to the device and brings back. `--trainers` chooses,
-`--threads` adds the processor time of each thread that takes some. A file of `--json` has a row for each net with the
-core's trainer as the peer, one for each precision with float32 as the peer, and the processor time.
+`--loss inside` has the loss in the same block as the net, and so in its region, `--threads` adds the processor time of
+each thread that takes some. A file of `--json` has a row for each net with the core's trainer as the peer, one for each
+precision with float32 as the peer, and the processor time.
 
 With `--staged` PoCL is treated as a device with memory of its own. Its threads compute kernels and nothing else, so the
 processors' other time is what a step costs the host of a GPU: Python, MXNet, and the copies that a bus would make.
@@ -33,6 +34,7 @@ from timing import keep, row
 
 SETTINGS = {"learning_rate": 1e-3, "momentum": 0.9}
 TRAINERS = ("gluon", "clgraft", "core")
+LOSSES = (OUTSIDE, INSIDE) = ("outside", "inside")
 WARM = 3  # steps before those that are timed
 LISTED = 6  # threads with `--threads`
 workers: set[str] = set()  # threads that compute kernels, with `--staged`
@@ -48,6 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--precision", choices=("float16", "bfloat16"), help="time clgraft's trainer with it too")
     parser.add_argument("--module", action="store_true", help="time modules too")
+    parser.add_argument("--loss", choices=LOSSES, default=LOSSES[0], help="MXNet's, or in the net's region")
     parser.add_argument("--trainers", default=",".join(TRAINERS), help="which to time (default: %(default)s)")
     parser.add_argument("--threads", action="store_true", help="show the processor time of threads")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the times")
@@ -64,23 +67,45 @@ def gluon_step(name: str, options: argparse.Namespace, trainer: str, precision: 
 
     net = gluon.model_zoo.vision.get_model(name, prefix="net_")
     net.initialize(mx.init.Xavier(magnitude=2))
-    ops.swap_block(net, precision=precision)
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-    for block in (net, loss_of):
-        block.hybridize(static_alloc=True, static_shape=True)
     x, y = map(mx.nd.array, data(options))
-    net(x).wait_to_read()
+    if options.loss == INSIDE:
+        whole = with_loss(net, loss_of)
+        ops.swap_block(whole, precision=precision)
+        whole.hybridize(static_alloc=True, static_shape=True)
+    else:
+        ops.swap_block(net, precision=precision)
+        for block in (net, loss_of):
+            block.hybridize(static_alloc=True, static_shape=True)
+        whole = lambda x, y: loss_of(net(x), y)  # noqa: E731
+    whole(x, y).wait_to_read()
     kind, optimizer = (gluon.Trainer, "ocl_sgd") if trainer == "gluon" else (ops.Trainer, "sgd")
     made = kind(net.collect_params(), optimizer, dict(SETTINGS))
 
     def step() -> None:
         with autograd.record():
-            loss = loss_of(net(x), y)
+            loss = whole(x, y)
         loss.backward()
         made.step(options.batch)
         mx.nd.waitall()
 
+    net(x).wait_to_read()  # for those who export it
     return net, step
+
+
+def with_loss(net: Any, loss: Any) -> Any:
+    """Return a block that computes a net and its loss, as one graph."""
+    from mxnet import gluon
+
+    class WithLoss(gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.loss = net, loss
+
+        def hybrid_forward(self, F: Any, x: Any, y: Any) -> Any:
+            return self.loss(self.net(x), y)
+
+    return WithLoss()
 
 
 def module_step(name: str, options: argparse.Namespace, resident: bool) -> Callable:

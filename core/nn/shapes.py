@@ -285,6 +285,26 @@ def taken(build: Build, x: Tensor, index: Tensor, axis: int) -> Tensor:
     return build.reshape(y, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
+def picked(build: Build, x: Tensor, index: Tensor, axis: int, *, wraps: bool = False, keeps: bool = False) -> Tensor:
+    """Return the element of an axis that each index names, real numbers of x's shape without the axis, or of size 1.
+
+    Parameters
+    ----------
+    wraps : bool
+        Whether an index outside of the axis counts on from its other end; else it counts as its end.
+    keeps : bool
+        Whether the axis stays, with the size 1.
+    """
+    outer, extent, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    inside = "y0 = fmin(fmax(trunc(x0), 0), size - 1);"
+    if wraps:
+        inside = "y0 = trunc(x0) - size * floor(trunc(x0) / size);"
+    (place,) = build.pointwise(inside, [index], {"size": float(extent)})
+    whole = build.cast(build.reshape(place, (outer, 1, inner)), "int32")
+    (y,) = build.add(GatherProblem(outer, extent, inner, 1, "elements", x.dtype), x, whole)
+    return build.reshape(y, (*x.shape[:axis], *(1,) * keeps, *x.shape[axis + 1 :]))
+
+
 def count_between(start: float, stop: float, step: float) -> int:
     """Return how many of start, start + step, start + 2 step, and so on are in front of `stop`."""
     return max(0, math.ceil((stop - start) / step))

@@ -13,11 +13,7 @@
 //   batchnorm_parts_backward        dx, dgamma, dbeta, through the statistics
 //
 // The work-groups of batchnorm_teams_forward and batchnorm_teams_backward do both in one launch, and keep their part,
-// one round, in registers: memory is read once. TEAM of them, the parts of a channel, leave their sums and wait for
-// each other. They take their numbers as they begin (`tickets`), so all groups of earlier numbers run or are done: the
-// last team that has begun waits for groups that begin as soon as others end, and the others wait for nobody that has
-// not begun. So the device must be able to run a team at once. `tickets`, and after it a counter for each channel, are
-// 0 before and after. With EMULATED a team is one work-group.
+// one round, in registers: memory is read once. TEAM of them, the parts of a channel, meet (batchnorm/teams.cl).
 #ifndef EMULATED
 #define EMULATED 0
 #endif
@@ -33,6 +29,7 @@
 #define IN_TEAM 0
 #endif
 #include "batchnorm/steps.cl"
+#include "batchnorm/teams.cl"
 
 #ifndef MAKES
 #define MAKES 1  // the kernel, in the order above; 5 and 6: the teams'
@@ -147,48 +144,11 @@
     }                                                                                        \
     const real slope = inverse * second * share, mean_flow = first * share;
 
-// A team's group: its number, and the channel and the part that it stands for.
-#define COUNTER volatile global int *const
-#if EMULATED
-#define OPEN_TEAM                                                     \
-    local real team_firsts[GROUP * TEAM], team_seconds[GROUP * TEAM]; \
-    const uint number = get_group_id(0) * TEAM + IN_TEAM;
-#define MEET_TEAM barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
-#define LEAVE_TEAM
-#else
-#define OPEN_TEAM                                                    \
-    local real team_firsts[GROUP], team_seconds[GROUP];              \
-    local uint taken;                                                \
-    if (get_local_id(0) == 0) {                                      \
-        taken = atomic_inc(tickets);                                 \
-        if (taken == get_num_groups(0) - 1) atomic_xchg(tickets, 0); \
-    }                                                                \
-    barrier(CLK_LOCAL_MEM_FENCE);                                    \
-    const uint number = taken;
-// The first work-item has written the group's sums.
-#define MEET_TEAM                              \
-    if (get_local_id(0) == 0) {                \
-        COUNTER met = tickets + 1 + channel;   \
-        asm volatile(TEAM_FENCE ::: "memory"); \
-        atomic_inc(met);                       \
-        while (*met < TEAM) continue;          \
-        asm volatile(TEAM_FENCE ::: "memory"); \
-    }                                          \
-    barrier(CLK_LOCAL_MEM_FENCE);
-// The last one of the team to leave sets the counter back; nobody waits for that, so it comes after the result.
-#define LEAVE_TEAM                                                \
-    if (get_local_id(0) == 0) {                                   \
-        COUNTER met = tickets + 1 + channel;                      \
-        if (atomic_inc(met) == 2 * TEAM - 1) atomic_xchg(met, 0); \
-    }
-#if WARPS
-#define TEAM_FENCE "fence.acq_rel.gpu;"
-#else
-#define TEAM_FENCE "membar.gl;"
-#endif
-#endif
+// The channel and the part that a team's group stands for.
+#define TEAM_LOCAL (GROUP * (EMULATED ? TEAM : 1))
 #define OPEN_TEAM_PART                                                                                 \
-    OPEN_TEAM                                                                                          \
+    local real team_firsts[TEAM_LOCAL], team_seconds[TEAM_LOCAL];                                      \
+    OPEN_NUMBER                                                                                        \
     local real *firsts = team_firsts + IN_TEAM * GROUP, *seconds = team_seconds + IN_TEAM * GROUP;     \
     const uint channel = number / TEAM, part = number % TEAM, parts = TEAM, part_steps = EACH * GROUP; \
     const uint begin = part * part_steps, end = min(begin + part_steps, steps);                        \
@@ -244,12 +204,12 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
     OPEN_STATISTICS
     ADD_STATISTICS(begin)
     LEAVE_STATISTICS
-    MEET_TEAM
+    MEET_TEAM(channel)
     JOIN_STATISTICS
     if (y_base) {
         WRITE_FORWARD(begin, end)
     }
-    LEAVE_TEAM
+    LEAVE_TEAM(channel)
 }
 
 #elif MAKES == 3
@@ -335,11 +295,11 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
     OPEN_KEPT
     SUM_PRODUCTS(begin, end)
     LEAVE_PRODUCTS
-    MEET_TEAM
+    MEET_TEAM(channel)
     JOIN_PRODUCTS
     if (dx_base) {
         WRITE_BACKWARD(begin, end)
     }
-    LEAVE_TEAM
+    LEAVE_TEAM(channel)
 }
 #endif

@@ -15,24 +15,9 @@
 // and the second one joins these by Chan, Golub and LeVeque's formula: each tile has a shift of its own.
 //
 // MAKES        1 to 3: forward's launches; 4 to 6: backward's; 7: what joins the sums of tiles
-// AHEAD        rows that a work-item reads before it computes with them
-#include "batchnorm/rows.cl"
+#include "batchnorm/lines.cl"
 #include "batchnorm/tiles.cl"
-#include "common/channels.cl"
 
-#ifndef MAKES
-#define MAKES 1
-#endif
-#ifndef GROUP
-#define GROUP 256
-#endif
-#ifndef AHEAD
-#define AHEAD 2
-#endif
-#ifndef COLUMNS
-#define COLUMNS 32
-#endif
-#define LINES (GROUP / COLUMNS)  // a few work-items may be left over: they are not launched
 #define SAMPLE 8
 #define JOINED 8                  // channels that a work-group joins
 #define JOINING (GROUP / JOINED)  // work-items that join a channel
@@ -46,38 +31,10 @@
     const bool there = channel < channels;                                               \
     const long begin = get_group_id(1) * part_rows, last = min(begin + part_rows, rows); \
     const long first = there ? begin + line : last;
-// Walks rows by AHEAD at a time, and what is there of these: the a-th one and its place in memory.
+// Walks rows by AHEAD at a time.
 #define EACH_ROWS for (long row = first; row < last; row += AHEAD * LINES)
-#define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
-#define PLACE ((row + a * LINES) * channels + channel)
 
-#if MAKES == 1 || MAKES == 3 || MAKES == 4 || MAKES == 6
-// Add up numbers of the work-items that lie `apart` from each other, into the first of them.
-void sum_lines(real *first, real *second, local real *firsts, local real *seconds) {
-    const int column = get_local_id(0), me = get_local_id(1) * COLUMNS + column;
-    WIDTH {
-        firsts[e * GROUP + me] = first[e];
-        seconds[e * GROUP + me] = second[e];
-    }
-    for (int left = LINES; left > 1;) {
-        const int added = left / 2, kept = left - added;  // a line in the middle of odd ones stays
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (me < added * COLUMNS) {
-            WIDTH {
-                firsts[e * GROUP + me] += firsts[e * GROUP + me + kept * COLUMNS];
-                seconds[e * GROUP + me] += seconds[e * GROUP + me + kept * COLUMNS];
-            }
-        }
-        left = kept;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    WIDTH {
-        first[e] = firsts[e * GROUP + column];
-        second[e] = seconds[e * GROUP + column];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-}
-#else
+#if MAKES == 2 || MAKES == 5 || MAKES == 7
 // What a work-item reads of a part, and adds to its sums; then it moves the sums to where all work-items have them.
 #if MAKES != 7
 #define PART_FIELDS real sum, square;
@@ -95,9 +52,6 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
     to.sum = PART(part, 1)[channel];    \
     to.square = PART(part, 2)[channel]; \
     to.count = TILE_ROWS(OPEN(partial), parts, channels)[part];
-#define ADD_MOVED(apart, count, sum, square) \
-    first += fma(count, apart, sum);         \
-    second += fma(apart, fma(count, apart, 2 * (sum)), square);
 #define ADD_PART(from)                                                \
     if (all_rows == 0) middle = from.shift;                           \
     ADD_MOVED(from.shift - middle, from.count, from.sum, from.square) \
@@ -240,33 +194,6 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(
     }
 }
 #endif
-
-// Of each channel, what leads from x to the norm.
-#ifdef FLOW
-#define OPEN_VECTORS                                 \
-    real middles[WIDE], factors[WIDE], levels[WIDE]; \
-    WIDTH {                                          \
-        middles[e] = OPEN(shift)[channel + e];       \
-        factors[e] = OPEN(scale)[channel + e];       \
-        levels[e] = OPEN(offset)[channel + e];       \
-    }
-#define NAME_VECTORS const real middle = middles[e], factor = factors[e], level = levels[e];
-#else
-#define OPEN_VECTORS
-#define NAME_VECTORS
-#endif
-
-// Of x and dy: what is read ahead of its use, and the numbers of one row of that.
-#define READ_PAIRS                                        \
-    raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];      \
-    EACH_AHEAD {                                          \
-        read_wide(values[a], OPEN(x) + PLACE, quads);     \
-        read_wide(gradients[a], OPEN(dy) + PLACE, quads); \
-    }
-#define TAKE_PAIR                     \
-    real value[WIDE], gradient[WIDE]; \
-    take_wide(value, values[a]);      \
-    take_wide(gradient, gradients[a]);
 
 #if MAKES == 4
 kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(const parameter, mean),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Callable
 
@@ -100,6 +101,17 @@ def _dot(build: Build, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: boo
 
 def _taken(build: Build, x: Tensor, index: Tensor, axis: int, mode: str) -> Tensor:
     return moves.taken(build, x, index, place(axis, x.ndim))
+
+
+def _picked(build: Build, x: Tensor, index: Tensor, axis: int | None = None, *, keepdims: bool, mode: str) -> Tensor:
+    whole = axis is None
+    if whole:
+        x = build.reshape(x, (x.size,))
+    at = 0 if axis is None else place(axis, x.ndim)
+    without = (*x.shape[:at], *x.shape[at + 1 :])
+    count = math.prod(without)
+    expect(index.size == count, f"index of shape {index.shape}", f"{count} elements for data of shape {x.shape}")
+    return moves.picked(build, x, index, at, wraps=mode == "wrap", keeps=keepdims)
 
 
 def _embedded(build: Build, index: Tensor, weight: Tensor, **_: Any) -> Tensor:
@@ -204,6 +216,7 @@ INNER.update(
             {"repeats": integer(low=1), "axis": word("None")},
             outside=lambda given: "it flattens its input",
         ),
+        "pick": row("data index", _picked, axis=_axis_or_all, keepdims=flag, mode=word("clip", "wrap")),
         "take": row("a indices", _taken, axis=integer(0), mode=word("clip")),
         "Embedding": InnerRow(
             ("data", "weight"),

@@ -7,13 +7,16 @@ counts too. Not hybridized, the functions of `mx.nd` are the clgraft's while a b
 from __future__ import annotations
 
 import functools
+import json
 import threading
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
 import mxnet as mx
+import numpy as np
 from mxnet import gluon
+from mxnet.gluon.block import _flatten
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.guards.guard import COPIES
@@ -137,11 +140,19 @@ def _swapped_class(base: Any) -> type:
             inputs, out = base._get_graph(self, *args)
             names = [symbol.name for symbol in inputs]
             self.__dict__["_swap_order"] = out.list_inputs()
+            self.__dict__["_swap_dtypes"] = known = _dtypes_of_indices(out, names, args)
+            given = {} if known is None else dict.fromkeys(known[1], known[0][0])
             self._cached_graph = (
                 inputs,
-                swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_swap_options"]))[0],
+                swap_known(out, given, names, **_options_for(out, names, _settings(self)["_swap_options"]))[0],
             )
         return self._cached_graph
+
+    def _call_cached_op(self: Any, *args: Any) -> Any:
+        known = self.__dict__.get("_swap_dtypes")
+        if known and _dtypes(args) != known[0]:
+            self._clear_cached_op()
+        return base._call_cached_op(self, *args)
 
     def _deferred_infer_shape(self: Any, *args: Any) -> None:
         base._deferred_infer_shape(self, *args)
@@ -154,6 +165,7 @@ def _swapped_class(base: Any) -> type:
     members = {
         "hybrid_forward": hybrid_forward,
         "_get_graph": _get_graph,
+        "_call_cached_op": _call_cached_op,
         "_deferred_infer_shape": _deferred_infer_shape,
         "__module__": base.__module__,
     }
@@ -162,6 +174,29 @@ def _swapped_class(base: Any) -> type:
 
 
 _classes: dict[type, type] = {}
+
+
+def _dtypes(args: Sequence[Any]) -> list[str]:
+    """Return the dtypes of a call's arrays."""
+    return [np.dtype(array.dtype).name for array in _flatten(args, "input")[0] if array is not None]
+
+
+def _dtypes_of_indices(
+    symbol: mx.sym.Symbol, inputs: Sequence[str], args: Sequence[Any]
+) -> tuple[list[str], set[str]] | None:
+    """Return the dtypes of a call's arrays, and the inputs that are indices of `pick`, such as labels of a loss.
+
+    Indices may be of any type, and a graph does not say which. Where all arrays are real numbers of one type, indices
+    count as such, and a call with other arrays traces the block anew. Else, and without indices, None is returned.
+    """
+    nodes = json.loads(symbol.tojson())["nodes"]
+    entries = [(node, place, entry[0]) for node in nodes for place, entry in enumerate(node["inputs"])]
+    read = [(node["op"] == "pick" and place == 1, source) for node, place, source in entries]
+    indices = {nodes[source]["name"] for is_index, source in read if is_index}
+    indices -= {nodes[source]["name"] for is_index, source in read if not is_index}
+    indices &= set(inputs)
+    dtypes = _dtypes(args) if indices and all(map(_is_array, _flatten(args, "input")[0])) else []
+    return (dtypes, indices) if len(set(dtypes)) == 1 and dtypes[0] in FLOATS else None
 
 
 def _settings(block: gluon.Block) -> dict[str, Any]:

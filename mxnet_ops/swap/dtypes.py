@@ -24,7 +24,8 @@ DENSE = ("0", "-1", None)
 # operators of MXNet's own whose output has the type of their first input
 PASSING = {
     *("BlockGrad", "Flatten", "Reshape", "_copy", "expand_dims", "flatten", "identity", "reshape", "slice_like"),
-    *("squeeze", "broadcast_to", "broadcast_like", "broadcast_axis", "reverse", "take", "SequenceMask", "make_loss"),
+    *("squeeze", "broadcast_to", "broadcast_like", "broadcast_axis", "reverse", "take", "pick"),
+    *("SequenceMask", "make_loss"),
 }
 # operators whose inputs but the first are of any type
 FIRST_ALONE = ("softmax", "log_softmax", "softmin")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clgraft import core
+from clgraft.core.operators.batchnorm import rows_teams
 from clgraft.core.operators.conv.gemm_gpu import halves
 from tests.core.conv_checks import force_halves
 
@@ -27,3 +28,9 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list:
     monkeypatch.setattr(halves, "FULL", 0)
     monkeypatch.setattr(halves._HalvesBuilder, "choose_windows", lambda *sizes: None)
     return wanted
+
+
+@pytest.fixture
+def rows_in_several_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have batch norms of few rows in channels last compute and take sums as those of many do."""
+    monkeypatch.setattr(rows_teams, "HELD_BYTES", {})

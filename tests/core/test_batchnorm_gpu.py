@@ -9,7 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.batchnorm import channels, generated, rows_gpu
+from clgraft.core.operators.batchnorm import channels, generated, rows_gpu, rows_teams
 from clgraft.core.problem import ceil_div
 from clgraft.core.runtime.toolchains.nvidia import REGISTERS, units_of
 from clgraft.core.session.context import Context
@@ -177,7 +177,10 @@ def test_large_means_keep_their_digits(line: str, mean: float, outlier: float | 
 
 
 @pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
-@pytest.mark.parametrize(("line", "algorithm"), [("n3 c2 s20", "channels"), ("f16 n300 c12 s1", "rows_gpu")])
+@pytest.mark.parametrize(
+    ("line", "algorithm"),
+    [("n3 c2 s20", "channels"), ("f16 n300 c12 s1", "rows_gpu"), ("f16 n3000 c12 s1", "rows_gpu")],
+)
 def test_addresses_and_write_modes(line: str, algorithm: str, direction: str) -> None:
     """Four elements are read at once only where memory allows it; outputs are added to, or left out."""
     problem = parse(f"batchnorm {line}", direction)
@@ -222,6 +225,7 @@ def test_what_it_declines() -> None:
     "line", ["n3 c7 s1", "n1601 c20 s1", "f16 n999 c160 s1", "bf16 n1203 c36 s1", "f64 n1501 c6 s1"]
 )
 @pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+@pytest.mark.usefixtures("rows_in_several_launches")
 def test_rows_of_channels(line: str, direction: str) -> None:
     """Where a pixel's channels lie together."""
     problem = parse(f"batchnorm {line}", direction)
@@ -232,8 +236,84 @@ def test_rows_of_channels(line: str, direction: str) -> None:
     check(first, reference(problem, arrays), problem.dtype, 300)
     again = run_into_nan(problem, arrays, "rows_gpu")
     assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+
+
+# a few rows, channels one by one, several blocks of channels of which the last is short
+@pytest.mark.parametrize("line", ["n3 c7 s1", "n601 c20 s1", "f16 n999 c164 s1", "bf16 n1203 c36 s1", "f64 n501 c6 s1"])
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+def test_few_rows_of_channels(line: str, direction: str) -> None:
+    """One launch serves those that a work-group holds."""
+    problem = parse(f"batchnorm {line}", direction)
+    arrays = random_arrays(
+        problem, 1000.0 if direction == "forward_training" and "f32" in problem.dtype.replace("float", "f") else 3.0
+    )
+    first = run_into_nan(problem, arrays, "rows_gpu")
+    check(first, reference(problem, arrays), problem.dtype, 300)
+    again = run_into_nan(problem, arrays, "rows_gpu")
+    assert all(first[name].tobytes() == again[name].tobytes() for name in first)
     with planning_for(GPU) as context:
-        assert context.choose(problem).algorithm == "rows_gpu"
+        chosen = context.choose(problem)
+    assert chosen.algorithm == "rows_gpu" and len(chosen.launches.launches) == 1
+
+
+def rows_of_teams(monkeypatch: pytest.MonkeyPatch, problem: core.Problem) -> core.Plan:
+    """Return a plan of small work-groups that meet; on a CPU device each team is one work-group."""
+    context = Context.on(None)
+    if context.device.is_gpu and not context.device.runs_groups_at_once:
+        pytest.skip("as one work-group a team is too large for this device")
+    monkeypatch.setattr(rows_teams, "GROUPS", (64,))
+    monkeypatch.setattr(rows_teams, "MOST_TEAM", 16)
+    changes = {"is_cpu": False, "is_gpu": True, "registers": REGISTERS, "max_work_group_size": 1024}
+    context.device = replace(context.device, **changes)
+    launches = rows_teams.plan(problem, context)
+    assert launches.workspace_bytes  # they meet
+    return context.plan_launches(problem, launches, "rows_gpu")
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "clip"])
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+@pytest.mark.parametrize("line", ["n601 c20 s1", "f16 n1333 c36 s1", "bf16 n1203 c8 s1", "f64 n301 c7 s1"])
+def test_parts_of_rows_that_meet(monkeypatch: pytest.MonkeyPatch, line: str, direction: str, activation: str) -> None:
+    """The last part is short; parts of rows may have means of their own."""
+    if activation:
+        problem, arrays = with_activation(f"batchnorm {line}", direction, activation)
+    else:
+        problem = parse(f"batchnorm {line}", direction)
+        arrays = random_arrays(problem, 3.0)
+        if problem.dtype == "float32" and direction == "forward_training":
+            arrays["x"] = arrays["x"] + np.linspace(990, 1010, len(arrays["x"]), dtype="float32").reshape(-1, 1, 1)
+    plan = rows_of_teams(monkeypatch, problem)
+    results = {a.name: np.full(a.shape, np.nan, a.dtype) for a in problem.arguments() if a.role == "out"}
+    for _ in range(2):  # the counters are 0 again
+        plan.run(scalars={"eps": EPS, **SCALARS.get(activation, {})}, **arrays, **results)
+    exact = reference(problem, arrays)
+    if activation and direction == "forward_training":  # any shift will do: the same norm
+        shift = exact.pop("shift") - results.pop("shift").astype(np.float64)
+        exact["offset"] = exact["offset"] - shift * exact["scale"]
+    check(results, exact, problem.dtype, 300)
+
+
+def test_teams_of_rows_need_a_device_that_runs_them_at_once() -> None:
+    context = Context.on(None)
+    changes = {"is_cpu": False, "is_gpu": True, **units_of(90), "max_work_group_size": 1024}
+    problem = parse("batchnorm f16 n6272 c64 s1", "forward_training")  # 4 work-groups for each of 4 blocks of channels
+    for units, registers, fits in ((16, REGISTERS, True), (15, REGISTERS, False), (16, REGISTERS - 1, False)):
+        context.device = replace(context.device, **changes)
+        context.device = replace(context.device, compute_units=units, registers=registers)
+        if fits:
+            (launch,) = rows_teams.plan(problem, context).launches
+            assert launch.global_size == (4 * 4 * 4, 128) and launch.local_size == (4, 128)
+        else:
+            with pytest.raises(Declined):
+                rows_teams.plan(problem, context)
+    context.device = replace(context.device, compute_units=1000, registers=REGISTERS)
+    with pytest.raises(Declined, match="teams of 5 work-groups, expected 4"):
+        rows_teams.plan(replace(problem, batch=8193), context)
+
+
+@pytest.mark.parametrize(("vectors", "nbytes", "columns"), [(1, 8, 1), (5, 8, 5), (8, 8, 4), (9, 8, 5), (4, 16, 2)])
+def test_columns_of_a_work_group(vectors: int, nbytes: int, columns: int) -> None:
+    assert rows_teams.columns_of(vectors, nbytes) == columns
 
 
 @pytest.mark.parametrize("channels", [1, 7, 36, 53, 64, 100, 256, 257, 1000])
@@ -245,9 +325,10 @@ def test_work_items_along_a_row(channels: int) -> None:
     assert channels * (rows_gpu.GROUP // columns) >= 0.75 * blocks * rows_gpu.GROUP
 
 
+@pytest.mark.parametrize("rows", [577, 2100])
 @pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
-def test_rows_of_channels_with_activations(direction: str) -> None:
-    problem, arrays = with_activation("batchnorm n577 c24 s1", direction, "clip")
+def test_rows_of_channels_with_activations(direction: str, rows: int) -> None:
+    problem, arrays = with_activation(f"batchnorm n{rows} c24 s1", direction, "clip")
     results, exact = run_into_nan(problem, arrays, "rows_gpu"), reference(problem, arrays)
     if direction == "forward_training":  # any shift will do: the same norm
         shift = exact.pop("shift") - results.pop("shift").astype(np.float64)
@@ -267,6 +348,7 @@ def test_rows_of_channels_with_activations(direction: str) -> None:
         ("n3 c2 s21000", "channels", GPU),
         ("f16 n3 c2 s37", "channels", GPU),
         ("n1203 c36 s1", "rows_gpu", GPU),
+        ("n2203 c36 s1", "rows_gpu", GPU),
         ("n8 c21 s49", "generated", GPU),
     ],
 )
@@ -294,6 +376,8 @@ def test_results_in_the_place_of_what_is_normalised(line: str, algorithm: str, o
         ("n1601 c20 s1", "rows_gpu"),
         ("f16 n999 c160 s1", "rows_gpu"),
         ("bf16 n1203 c36 s1 f32_parameters", "rows_gpu"),
+        ("f16 n2600 c20 s1", "rows_gpu"),
+        ("bf16 n2203 c36 s1 f32_parameters", "rows_gpu"),
         ("n5 c3 s49", "generated"),
         ("f16 n4 c6 s36 f32_parameters", "generated"),
     ],

@@ -102,6 +102,7 @@ def test_a_second_sum_stays() -> None:
         ("n5 c3 s49", "channels", GPU),
         ("n33 c3 s2001", "channels", GPU),
         ("n1601 c20 s1", "rows_gpu", GPU),
+        ("n601 c20 s1", "rows_gpu", GPU),
     ],
 )
 def test_every_implementation_writes_them(line: str, algorithm: str, machine: str, activation: str) -> None:

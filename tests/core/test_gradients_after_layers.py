@@ -19,6 +19,8 @@ from clgraft.core.session.context import Context
 from tests.core.conv_checks import ROUNDING, SMALLEST, an_h200, force_smallest, on_units, run_after_sums
 from tests.core.graphs import sample
 
+pytestmark = pytest.mark.usefixtures("rows_in_several_launches")
+
 SLOPE = 0.25
 SUM_AND_MASK = "with whole whole : y0 = x2 > 0 ? x0 + x1 : 0"
 # data gradients whose rows and columns end in the middle of tiles, of one and several tiles, of groups (merged ones,

@@ -18,6 +18,8 @@ from clgraft.core.session.context import Context
 from tests.core.conv_checks import ROUNDING, SMALLEST, an_h200, force_smallest, on_units, run_after_sums
 from tests.core.graphs import sample
 
+pytestmark = pytest.mark.usefixtures("rows_in_several_launches")
+
 EPS = 1e-3
 # layers whose rows and columns end in the middle of tiles, of one and several tiles, of groups (merged ones, too), of
 # few input channels; the last ones by windows with so many stages

@@ -105,6 +105,11 @@ BETWEEN = {
         lambda x: sym.dot(*[sym.Reshape(x, shape=(12, 12))] * 2, transpose_a=True, transpose_b=True),
     ],
     "take": [lambda x: sym.take(x, 1.3 + sym.abs(sym.mean(x, axis=(0, 1, 2))), axis=1)],
+    "pick": [
+        lambda x: sym.broadcast_mul(x, sym.pick(x, 1.3 + 9 * sym.mean(x, axis=1), axis=1, keepdims=True)),
+        lambda x: sym.pick(x, 9 * sym.sum(x, axis=(3,), keepdims=True), mode="wrap"),
+        lambda x: sym.pick(x, -9 * sym.mean(x, axis=2), axis=-2),
+    ],
     "Embedding": [
         lambda x: sym.Embedding(
             sym.BlockGrad(9 * sym.abs(x)), sym.Reshape(real(x), shape=(-1, 4)), input_dim=36, output_dim=4, name="e"

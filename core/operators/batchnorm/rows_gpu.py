@@ -1,16 +1,19 @@
 """Batch norm of a training step on GPUs where a pixel's channels lie together, as in channels last.
 
-A work-item has neighbouring channels of some rows. Memory is read once for the sums of parts of the rows, and once more
-for the result; between these a launch joins the sums.
+A work-item has neighbouring channels of some rows. Where work-groups hold all rows in registers, one launch reads
+memory once (`rows_teams`). Else memory is read once for the sums of parts of the rows, and once more for the result;
+between these a launch joins the sums.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.batchnorm import rows_teams
 from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
@@ -50,7 +53,7 @@ VECTORS = 3  # per channel, of a part and between the launches
 
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
-    """Plan the sums of parts, what follows from them, and the result.
+    """Plan one launch; or the sums of parts, what follows from them, and the result.
 
     Raises
     ------
@@ -65,6 +68,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
         raise Declined(f"got {problem.batch} rows of {problem.pixels} pixels, expected rows of one")
     if planner.device.max_work_group_size < GROUP:
         raise Declined(f"needs work-groups of {GROUP}")
+    with suppress(Declined):
+        return rows_teams.plan(problem, planner)
     builder = _Rows(problem, planner)
     return builder.forward() if builder.kernels.forward else builder.backward()
 
@@ -86,6 +91,8 @@ def wanted_sums(problem: BatchNormProblem, planner: Planner) -> WantedSums:
     """Return what the kernel is to leave that makes x, or dy: those of dy are taken with x at the same places."""
     if problem.direction not in DIRECTIONS or problem.dtype not in SMALL:
         raise Declined("takes sums of 16 bits in training")
+    if rows_teams.holds(problem, planner):
+        raise Declined("reads memory once without them")
     kernels, names = TrainingKernels(problem, planner), problem.activation_scalars
     if kernels.forward:
         return WantedSums({"STATISTICS": 1}, (Statistics(),))

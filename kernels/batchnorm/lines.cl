@@ -1,0 +1,83 @@
+// What GPUs' kernels of rows of channels share: a work-group takes COLUMNS vectors of WIDE channels and LINES rows at a
+// time, and a work-item AHEAD rows of these, LINES apart, which it reads before it computes with them.
+#include "batchnorm/rows.cl"
+#include "common/channels.cl"
+
+#ifndef MAKES
+#define MAKES 1
+#endif
+#ifndef GROUP
+#define GROUP 256
+#endif
+#ifndef AHEAD
+#define AHEAD 2
+#endif
+#ifndef COLUMNS
+#define COLUMNS 32
+#endif
+#define LINES (GROUP / COLUMNS)  // a few work-items may be left over: they are not launched
+#ifndef LINE
+#define LINE ((int)get_local_id(1))
+#endif
+
+// Walks what is there of the rows from `row` on: the a-th one and its place in memory.
+#define EACH_AHEAD _Pragma("unroll") for (int a = 0; a < AHEAD; a++) if (row + a * LINES < last)
+#define PLACE ((row + a * LINES) * channels + channel)
+
+// The sums of a part's rows, or of a tile's, which are `apart` from the number that all parts' sums are moved to.
+#define ADD_MOVED(apart, count, sum, square) \
+    first += fma(count, apart, sum);         \
+    second += fma(apart, fma(count, apart, 2 * (sum)), square);
+
+// Add up numbers of the work-items that lie `apart` from each other, into the first of them.
+void sum_lines(real *first, real *second, local real *firsts, local real *seconds) {
+    const int column = get_local_id(0), me = LINE * COLUMNS + column;
+    WIDTH {
+        firsts[e * GROUP + me] = first[e];
+        seconds[e * GROUP + me] = second[e];
+    }
+    for (int left = LINES; left > 1;) {
+        const int added = left / 2, kept = left - added;  // a line in the middle of odd ones stays
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (me < added * COLUMNS) {
+            WIDTH {
+                firsts[e * GROUP + me] += firsts[e * GROUP + me + kept * COLUMNS];
+                seconds[e * GROUP + me] += seconds[e * GROUP + me + kept * COLUMNS];
+            }
+        }
+        left = kept;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WIDTH {
+        first[e] = firsts[e * GROUP + column];
+        second[e] = seconds[e * GROUP + column];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// Of each channel, what leads from x to the norm.
+#ifdef FLOW
+#define OPEN_VECTORS                                       \
+    real middles[WIDE], factors[WIDE], levels[WIDE];       \
+    WIDTH {                                                \
+        middles[e] = there ? OPEN(shift)[channel + e] : 0; \
+        factors[e] = there ? OPEN(scale)[channel + e] : 0; \
+        levels[e] = there ? OPEN(offset)[channel + e] : 0; \
+    }
+#define NAME_VECTORS const real middle = middles[e], factor = factors[e], level = levels[e];
+#else
+#define OPEN_VECTORS
+#define NAME_VECTORS
+#endif
+
+// Of x and dy: what is read ahead of its use, and the numbers of one row of that.
+#define READ_PAIRS                                        \
+    raw values[AHEAD][WIDE], gradients[AHEAD][WIDE];      \
+    EACH_AHEAD {                                          \
+        read_wide(values[a], OPEN(x) + PLACE, quads);     \
+        read_wide(gradients[a], OPEN(dy) + PLACE, quads); \
+    }
+#define TAKE_PAIR                     \
+    real value[WIDE], gradient[WIDE]; \
+    take_wide(value, values[a]);      \
+    take_wide(gradient, gradients[a]);
