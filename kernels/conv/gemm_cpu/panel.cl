@@ -55,8 +55,8 @@ typedef realv cells;
 #endif
 
 // 1: sums are kept in local memory between the parts of a panel: half precision would lose bits each time, and an
-// epilogue has to come after the last one.
-#if STORAGE == 16 || defined(EPILOGUE)
+// epilogue, or pixels that are spread, have to come after the last one.
+#if STORAGE == 16 || defined(EPILOGUE) || defined(SPREAD)
 #define KEEP_SUMS 1
 #else
 #define KEEP_SUMS 0
