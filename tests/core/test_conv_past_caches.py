@@ -140,8 +140,3 @@ def test_which_results_go_past_caches() -> None:
                 found = past_caches.past_caches(planner, problem, together, least)
                 assert found == ({"PAST_CACHES": 1} if large and together * size >= 64 else {})
     assert not past_caches.past_caches(planner, core.parse("conv forward n0 ic1 ih1 iw1 oc1 kh1 kw1"), 16)
-
-
-def test_pixels_that_are_spread_stay_in_the_caches() -> None:
-    having = plans("conv backward_data n2 ic17 ih16 iw24 oc5 kh1 kw1 sh2 sw2", "cpu_gemm")[-1]
-    assert having == ({"spread"} if core.context().device.vector_width >= 16 else set())

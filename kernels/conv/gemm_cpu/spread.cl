@@ -59,7 +59,13 @@ void spread_run(global stored *xs, local const real *values, const long p, const
             next = rows * (long)target.size_w;
         }
         if (add) {
-            for (int u = 0; u < length; u++) STORE(xs, to + u * stride, LOAD(xs, to + u * stride) + values[at + u]);
+            int u = 0;
+            for (; stride == 2 && u + HALF_VL <= length && to + 2 * u + VL <= next; u += HALF_VL) {
+                realv both = REAL(-0.0);  // which leaves every number as it is
+                both.even = CAT(vload, HALF_VL)(0, values + at + u);
+                VSTORE(xs, to + 2 * u, VLOAD(xs, to + 2 * u) + both);
+            }
+            for (; u < length; u++) STORE(xs, to + u * stride, LOAD(xs, to + u * stride) + values[at + u]);
         } else {
             for (int done = 0; done < length || to < next;) {
                 const int room = (STAGED - waiting) / stride;

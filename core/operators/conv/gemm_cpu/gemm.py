@@ -161,10 +161,12 @@ def dense_pays(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None
     the pixels of a stride once for each block of rows, a launch of its own collects them once; with padding it always
     does. In 16 bits no launch collects pixels.
     """
-    if not can_be_dense(problem) or problem.dtype in SMALL:
+    if problem.direction == "backward_data" or not can_be_dense(problem):
+        return can_be_dense(problem)
+    if problem.dtype in SMALL:
         return False
-    grid = product_grid(problem) if problem.direction == "forward" else None
-    if grid is None or not grid.one_tap:
+    grid = product_grid(problem)
+    if not grid.one_tap:
         return True
     dense = cheapest(problem, planner, dense_grid(problem), epilogue).cost + collect_cycles(problem, planner)
     return dense < cheapest(problem, planner, grid, epilogue).cost
