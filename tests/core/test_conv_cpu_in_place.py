@@ -268,6 +268,58 @@ def test_filters_of_every_tile(name: str, turned: int, workers: int) -> None:
         assert np.array_equal(compute(context, problem, arrays, vectors=vectors, turned=turned), expected)
 
 
+@pytest.fixture
+def never_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let gradients of filters collect the pixels of a stride where they transpose them."""
+    monkeypatch.setattr(filter_in_place, "collect_cycles", lambda *problem: 1e15)
+
+
+STRIDED_FILTERS = {**STRIDED, "images": "n40 ic70 ih5 iw5 oc41 kh1 kw1 sh2 sw2", "stride": FILTERS["stride"]}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("name", STRIDED_FILTERS)
+def test_filters_that_collect_their_pixels(name: str, workers: int, never_collected: None) -> None:
+    problem, context = named(STRIDED_FILTERS[name], "backward_filter"), Context.on(None)
+    if problem.dtype == "float64" and not context.device.has_fp64:
+        pytest.skip("the device has no float64")
+    context.device = replace(context.device, compute_units=workers)
+    launches = gemm.plan(problem, context.planner, {}).launches
+    assert [launch.kernel.function_name for launch in launches][0] == "filter_in_place"
+    arrays = whole_numbers(problem)
+    expected = reference(problem, arrays).astype(problem.dtype)
+    assert np.array_equal(compute(context, problem, arrays), expected)
+    for accumulate in (False, True):
+        check(context, problem, gemm.NAME, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
+@pytest.mark.parametrize("name", STRIDED_FILTERS)
+def test_collected_pixels_touch_nothing_beside_their_arrays(name: str, at_end: bool, never_collected: None) -> None:
+    check_within_pages(named(STRIDED_FILTERS[name], "backward_filter"), gemm.NAME, at_end, Context.on(None))
+
+
+@pytest.mark.parametrize("name", ["ends with x", "one column", "rows"])
+def test_nan_that_no_pixel_meets_reaches_no_filter(name: str, never_collected: None) -> None:
+    problem = named(STRIDED_FILTERS[name], "backward_filter")
+    arrays = random_arrays(problem)
+    skipped = np.ones(problem.in_size, bool)
+    skipped[:: problem.stride[0], :: problem.stride[1]] = False
+    arrays["x"][:, :, skipped] = np.nan
+    assert np.isfinite(compute(Context.on(None), problem, arrays)).all()
+
+
+def test_pixels_of_filters_are_collected_apart_where_several_items_need_them() -> None:
+    device = replace(core.context().device, vector_width=16, compute_units=2)
+    for text, expected in (
+        ("n8 ic256 ih56 iw56 oc128 kh1 kw1 sh2 sw2", True),
+        ("n8 ic512 ih28 iw28 oc1024 kh1 kw1 sh2 sw2", False),
+        ("n8 ic16 ih9 iw9 oc8 kh1 kw1 sh2 sw2 ph1 pw1", False),
+    ):
+        split = filter_in_place.choose(named(text, "backward_filter"), SimpleNamespace(device=device), {})
+        assert split.in_grid == expected
+
+
 def test_the_side_with_fewer_channels_is_transposed() -> None:
     device = replace(core.context().device, vector_width=16, compute_units=2)
     planner = SimpleNamespace(device=device)
