@@ -284,8 +284,8 @@ def test_filters_that_collect_their_pixels(name: str, workers: int, never_collec
     if problem.dtype == "float64" and not context.device.has_fp64:
         pytest.skip("the device has no float64")
     context.device = replace(context.device, compute_units=workers)
-    launches = gemm.plan(problem, context.planner, {}).launches
-    assert [launch.kernel.function_name for launch in launches][0] == "filter_in_place"
+    first = gemm.plan(problem, context.planner, {}).launches[0]
+    assert first.kernel.function_name == "filter_in_place"
     arrays = whole_numbers(problem)
     expected = reference(problem, arrays).astype(problem.dtype)
     assert np.array_equal(compute(context, problem, arrays), expected)

@@ -113,9 +113,9 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                 for (int column = first_column; column < last_column; column += VL) {
                     const long from = b_at + column * b_plane;
                     const int lane = column - first_column;
-                    transpose_pixels(turned + lane / COLS * turned_pitch + lane % COLS, p, bs + from, b_plane,
-                                     batch * b_image - group * column_count * b_plane - from,
-                                     min(last_column - column, VL), length);
+                    transpose_pixels(
+                        turned + lane / COLS * turned_pitch + lane % COLS, p, bs + from, b_plane,
+                        batch * b_image - group * column_count * b_plane - from, min(last_column - column, VL), length);
                 }
             }
             for (int turn = 0; turn < row_turns * tile_count; turn++) {

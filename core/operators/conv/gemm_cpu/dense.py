@@ -29,7 +29,9 @@ def can_be_dense(problem: ConvProblem) -> bool:
     """
     if prod(problem.kernel) != 1 or all(stride == 1 for stride in problem.stride):
         return False
-    return problem.direction != "backward_data" or forward_grid(problem).inside and problem.stride[-1] <= MOST_STRIDE
+    if problem.direction != "backward_data":
+        return True
+    return forward_grid(problem).inside and problem.stride[-1] <= MOST_STRIDE
 
 
 def dense_pixels(problem: ConvProblem, layout: WorkspaceLayout) -> Workspace:

@@ -309,15 +309,14 @@ class GemmBuilder:
         bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
         row_blocks = ceil_div(self.row_tiles, blocking.row_tiles)
         workers = min(blocks * row_blocks * problem.groups, self.planner.device.compute_units)
-        past = past_caches(self.planner, problem, self.tile.columns, PRODUCTS)
-        name, more = "conv_gather", {}
+        past = past_caches(self.planner, problem, self.tile.columns, PRODUCTS, in_order=self.spreads)
+        more: dict[str, int] = {}
         if grid.one_tap:
-            name = "conv_plain"
             more |= {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
             more |= {} if grid.plain else {"STRIDE": grid.axes[2].stride}
             more |= {"SPREAD": 1} if self.spreads else {}
         return Launch(
-            self._kernel(name, **past, **more),
+            self._kernel("conv_plain" if grid.one_tap else "conv_gather", **past, **more),
             (workers, 1, 1),
             (1, 1, 1),
             (
