@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -140,3 +141,12 @@ def test_which_results_go_past_caches() -> None:
                 found = past_caches.past_caches(planner, problem, together, least)
                 assert found == ({"PAST_CACHES": 1} if large and together * size >= 64 else {})
     assert not past_caches.past_caches(planner, core.parse("conv forward n0 ic1 ih1 iw1 oc1 kh1 kw1"), 16)
+
+
+def test_short_vectors_go_past_caches_where_lines_are_stored_in_order() -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, vector_width=8)
+    problem = core.parse("conv backward_data n64 ic96 ih112 iw112 oc16 kh1 kw1 sh2 sw2")
+    assert past_caches.past_caches(context.planner, problem, 24) == {}
+    in_order = past_caches.past_caches(context.planner, problem, 24, in_order=True)
+    assert in_order == ({"PAST_CACHES": 1} if outgrows_caches(context.planner, 64 * 96 * 112 * 112 * 4) else {})

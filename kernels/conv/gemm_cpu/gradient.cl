@@ -11,9 +11,9 @@
 #endif
 #define MOST_ASKED (STRIDE < 4 ? STRIDE : 4)  // vectors that a vector of pixels is asked for with
 
-// to[pixel / NUMBERS][lane] = dy[lane][pixel * STRIDE] for count pixels of one image and VL lanes, of which the first `lanes`
-// exist. The first pixel is pixel `begin` of the block. Less than VL operands more are written; `left` elements may be
-// read from dy on.
+// to[pixel / NUMBERS][lane] = dy[lane][pixel * STRIDE] for count pixels of one image and VL lanes, of which the first
+// `lanes` exist. The first pixel is pixel `begin` of the block. Less than VL operands more are written; `left` elements
+// may be read from dy on.
 #if PAIRED
 #define PANEL_OPERAND(p) OPERAND_AT(p, 0)
 
