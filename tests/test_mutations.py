@@ -136,6 +136,24 @@ FAULTS = {
         "pieces->from[i] + (l - lane), plane)",
         "core/test_conv_cpu_in_place.py::test_strided_pixels_match_float64[ends with x]",
     ),
+    "zeros where no pixel meets dx forgotten": (
+        "conv/gemm_cpu/spread.cl",
+        "for (; w < width; w += VL) STORE_REALS(to + w, (realv)(0));",
+        "",
+        "core/test_conv_cpu_in_place.py::test_pixels_that_are_spread_match_float64[ends with x]",
+    ),
+    "pixels that are spread not added": (
+        "conv/gemm_cpu/spread.cl",
+        "if (add) {",
+        "if (false) {",
+        "core/test_conv_cpu_in_place.py::test_pixels_that_are_spread_match_float64[ends before x]",
+    ),
+    "pixels of filters collected beyond their row": (
+        "conv/gemm_cpu/filter_in_place.cl",
+        "*length = min(*length, grid.size_w - w);",
+        "",
+        "core/test_conv_cpu_in_place.py::test_filters_that_collect_their_pixels[ends with x-1]",
+    ),
     "a last tile of two vectors taken for one": (
         "conv/gemm_cpu/gemm_in_place.cl",
         "const bool narrow = NV > 1 && columns <= VL;",

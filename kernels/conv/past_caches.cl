@@ -4,8 +4,9 @@
 //     PUT_PAST(p, i, value)          stores a vector at p + i past the caches
 //     PUT_VECTOR(past, p, i, value)  stores a vector at p + i
 
-#ifdef PAST_CACHES
 #include "common/past_caches.cl"
+
+#ifdef PAST_CACHES
 #define GOES_PAST(p, where) ((where) && ON_VECTORS(p))
 #define PUT_PAST(p, i, value) PAST_stored(p, i, value)
 #define PUT_VECTOR(past, p, i, value) \

@@ -10,7 +10,8 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_cpu import filter_in_place, gemm
+from clgraft.core.operators.conv.gemm_cpu import filter_in_place, gemm, pairs
+from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense
 from clgraft.core.planning.launches import Local
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, check, random_arrays, reference, whole_numbers
@@ -41,6 +42,16 @@ STRIDED = {
     "doubles": "f64 n1 ic13 ih9 iw9 oc19 kh1 kw1 sh2 sw2",
     "halves": "f16 n1 ic13 ih9 iw37 oc19 kh1 kw1 sh2 sw2",
     "channels in parts": "n2 ic900 ih5 iw9 oc9 kh1 kw1 sh2 sw2",
+}
+# besides those: sums of several parts, rows longer than what is put together, planes and rows that no pixel meets
+SPREAD = {
+    **STRIDED,
+    "outputs in parts": "n2 ic9 ih5 iw9 oc900 kh1 kw1 sh2 sw2",
+    "long rows": "n2 ic9 ih4 iw5000 oc3 kh1 kw1 sh3 sw2",
+    "far apart": "n1 ic3 ih1 iw2900 oc5 kh1 kw1 sh1 sw1000",
+    "far planes": "n2 ic3 id7 ih31 iw90 oc5 kd1 kh1 kw1 sd5 sh30 sw2",
+    "small images": "n30 ic20 ih3 iw3 oc11 kh1 kw1 sh2 sw2",
+    "brains": "bf16 n3 ic13 ih9 iw37 oc20 kh1 kw1 sh2 sw2",
 }
 GATHERED = {
     "strided taps": "n2 ic5 ih9 iw11 oc11 kh3 kw3 sh2 sw2 ph1 pw1",
@@ -98,6 +109,50 @@ def test_strided_pixels_match_float64(name: str, never_dense: None) -> None:
 @pytest.mark.parametrize("name", STRIDED)
 def test_strided_pixels_touch_nothing_beside_their_arrays(name: str, at_end: bool, never_dense: None) -> None:
     check_within_pages(named(STRIDED[name], "forward"), gemm.NAME, at_end)
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_pixels_that_are_spread_match_float64(name: str) -> None:
+    """One launch multiplies and spreads, but for the packing of 16 bits."""
+    problem = named(SPREAD[name], "backward_data")
+    if problem.dtype == "float64" and not core.context().device.has_fp64:
+        pytest.skip("the device has no float64")
+    algorithm = pairs.NAME if problem.dtype == "bfloat16" else gemm.NAME
+    if problem.dtype == "bfloat16" and not core.context().device.matrix_units:
+        pytest.skip("the processor has no products of pairs")
+    for accumulate in (False, True):
+        check(core.context(), problem, algorithm, accumulate=accumulate)
+    launches = core.context().choose(problem, algorithm).launches.launches
+    assert [launch.kernel.function_name for launch in launches if not launch.prepares] == ["conv_plain"]
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
+@pytest.mark.parametrize("name", [name for name in SPREAD if name != "brains"])
+def test_pixels_that_are_spread_touch_nothing_beside_their_arrays(name: str, at_end: bool) -> None:
+    check_within_pages(named(SPREAD[name], "backward_data"), gemm.NAME, at_end)
+
+
+def test_pixels_in_the_padding_or_too_far_apart_are_not_spread() -> None:
+    assert "conv_phases" in kernels(named("n1 ic4 ih9 iw9 oc4 kh1 kw1 sh2 sw2 ph1 pw1", "backward_data"))
+    for stride, spread in ((1024, True), (1025, False)):
+        assert can_be_dense(named(f"n1 ic4 ih1 iw4000 oc4 kh1 kw1 sh1 sw{stride}", "backward_data")) == spread
+
+
+@pytest.mark.parametrize("name", ["ends with x", "rows", "halves"])
+def test_what_no_pixel_meets_keeps_its_bits(name: str) -> None:
+    """Where products are added, negative zeros and others stay as they are."""
+    problem, context = named(SPREAD[name], "backward_data"), core.context()
+    arrays = random_arrays(problem)
+    plan = context.plan(problem, algorithm=gemm.NAME)
+    met = np.zeros(problem.in_size, bool)
+    met[:: problem.stride[0], :: problem.stride[1]] = True
+    for value in (-0.0, 0.1):
+        result = np.full(plan.arguments[-1].shape, value, problem.dtype)
+        before = result.copy()
+        given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+        plan.run(**given, dx=core.accumulate(result))
+        assert result[:, :, ~met].tobytes() == before[:, :, ~met].tobytes()
+        assert (result[:, :, met] != before[:, :, met]).mean() > 0.9
 
 
 @pytest.mark.parametrize("name", ["ends with x", "one column", "rows"])
@@ -211,6 +266,58 @@ def test_filters_of_every_tile(name: str, turned: int, workers: int) -> None:
     expected = reference(problem, arrays).astype(problem.dtype)
     for vectors in gemm.VECTORS:
         assert np.array_equal(compute(context, problem, arrays, vectors=vectors, turned=turned), expected)
+
+
+@pytest.fixture
+def never_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let gradients of filters collect the pixels of a stride where they transpose them."""
+    monkeypatch.setattr(filter_in_place, "collect_cycles", lambda *problem: 1e15)
+
+
+STRIDED_FILTERS = {**STRIDED, "images": "n40 ic70 ih5 iw5 oc41 kh1 kw1 sh2 sw2", "stride": FILTERS["stride"]}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("name", STRIDED_FILTERS)
+def test_filters_that_collect_their_pixels(name: str, workers: int, never_collected: None) -> None:
+    problem, context = named(STRIDED_FILTERS[name], "backward_filter"), Context.on(None)
+    if problem.dtype == "float64" and not context.device.has_fp64:
+        pytest.skip("the device has no float64")
+    context.device = replace(context.device, compute_units=workers)
+    first = gemm.plan(problem, context.planner, {}).launches[0]
+    assert first.kernel.function_name == "filter_in_place"
+    arrays = whole_numbers(problem)
+    expected = reference(problem, arrays).astype(problem.dtype)
+    assert np.array_equal(compute(context, problem, arrays), expected)
+    for accumulate in (False, True):
+        check(context, problem, gemm.NAME, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
+@pytest.mark.parametrize("name", STRIDED_FILTERS)
+def test_collected_pixels_touch_nothing_beside_their_arrays(name: str, at_end: bool, never_collected: None) -> None:
+    check_within_pages(named(STRIDED_FILTERS[name], "backward_filter"), gemm.NAME, at_end, Context.on(None))
+
+
+@pytest.mark.parametrize("name", ["ends with x", "one column", "rows"])
+def test_nan_that_no_pixel_meets_reaches_no_filter(name: str, never_collected: None) -> None:
+    problem = named(STRIDED_FILTERS[name], "backward_filter")
+    arrays = random_arrays(problem)
+    skipped = np.ones(problem.in_size, bool)
+    skipped[:: problem.stride[0], :: problem.stride[1]] = False
+    arrays["x"][:, :, skipped] = np.nan
+    assert np.isfinite(compute(Context.on(None), problem, arrays)).all()
+
+
+def test_pixels_of_filters_are_collected_apart_where_several_items_need_them() -> None:
+    device = replace(core.context().device, vector_width=16, compute_units=2)
+    for text, expected in (
+        ("n8 ic256 ih56 iw56 oc128 kh1 kw1 sh2 sw2", True),
+        ("n8 ic512 ih28 iw28 oc1024 kh1 kw1 sh2 sw2", False),
+        ("n8 ic16 ih9 iw9 oc8 kh1 kw1 sh2 sw2 ph1 pw1", False),
+    ):
+        split = filter_in_place.choose(named(text, "backward_filter"), SimpleNamespace(device=device), {})
+        assert split.in_grid == expected
 
 
 def test_the_side_with_fewer_channels_is_transposed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -142,6 +143,10 @@ def test_which_results_go_past_caches() -> None:
     assert not past_caches.past_caches(planner, core.parse("conv forward n0 ic1 ih1 iw1 oc1 kh1 kw1"), 16)
 
 
-def test_pixels_that_are_spread_stay_in_the_caches() -> None:
-    having = plans("conv backward_data n2 ic17 ih16 iw24 oc5 kh1 kw1 sh2 sw2", "cpu_gemm")[-1]
-    assert having == ({"spread"} if core.context().device.vector_width >= 16 else set())
+def test_short_vectors_go_past_caches_where_lines_are_stored_in_order() -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, vector_width=8)
+    problem = core.parse("conv backward_data n64 ic96 ih112 iw112 oc16 kh1 kw1 sh2 sw2")
+    assert past_caches.past_caches(context.planner, problem, 24) == {}
+    in_order = past_caches.past_caches(context.planner, problem, 24, in_order=True)
+    assert in_order == ({"PAST_CACHES": 1} if outgrows_caches(context.planner, 64 * 96 * 112 * 112 * 4) else {})

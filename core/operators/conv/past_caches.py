@@ -11,10 +11,13 @@ LINE_BYTES = 64  # of a cache
 PRODUCTS = 0.75  # from which size on products of matrices gain, see `least`
 
 
-def past_caches(planner: Planner, problem: ConvProblem, together: int, least: float = 1.0) -> dict[str, int]:
+def past_caches(
+    planner: Planner, problem: ConvProblem, together: int, least: float = 1.0, in_order: bool = False
+) -> dict[str, int]:
     """Return the kernels' macro PAST_CACHES for a result that outgrows the caches, nothing for any other.
 
-    Nor for processors with vectors shorter than a line: kernels with half of the registers gained nothing.
+    Nor for processors with vectors shorter than a line: kernels with half of the registers gained nothing, but for
+    those that store many lines one right after the other.
 
     Parameters
     ----------
@@ -26,7 +29,10 @@ def past_caches(planner: Planner, problem: ConvProblem, together: int, least: fl
     least : float
         From which size on it gains, as a multiple of the least size that outgrows the caches. A kernel that asks for
         the lines that it writes later loses nothing as long as the last level's cache holds them.
+    in_order : bool
+        Whether it stores many lines one right after the other.
     """
     result = problem.arguments()[-1]
-    fills = together * result.nbytes >= LINE_BYTES * max(result.size, 1) and has_32_registers(planner.device)
+    fills = together * result.nbytes >= LINE_BYTES * max(result.size, 1)
+    fills = fills and (in_order or has_32_registers(planner.device))
     return {"PAST_CACHES": 1} if fills and outgrows_caches(planner, int(result.nbytes / least)) else {}

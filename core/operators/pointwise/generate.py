@@ -28,7 +28,7 @@ FEWEST_LANES = 8  # work-items that share a result there, at least
 ITEMS_PER_UNIT = {True: 4, False: 2048}
 LEAST_PER_ITEM = {True: 16384, False: 64}
 GROUPS_PER_UNIT = 4  # work-groups wanted per compute unit of a GPU: as many as run at once
-VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
+VALUES_PER_ITEM = 16384  # a CPU's work-item is worth its start from about here on
 VALUES_PER_PART = 16384
 MOST_PARTS = 1024
 # of columns in memory: the work-items next to each other read on in lines and pages that these rows have brought

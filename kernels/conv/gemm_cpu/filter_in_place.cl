@@ -15,12 +15,16 @@
 // spread over the products. partial_sums.cl adds the splits; where there is one and a is dy, `direct`, the last block's
 // products store or add to dw themselves.
 
+// IN_GRID  b's pixels lie in a larger tensor, the source of `grid`, STRIDE elements from each other in a row: they are
+//          collected where they are transposed
+
 #ifndef MOST_PIXELS
 #define MOST_PIXELS 256  // of a block
 #endif
 
 #include "common/tickets.cl"
 #include "conv/gemm_cpu/gradient.cl"
+#include "conv/grid.cl"
 
 #define LINE (64 / (int)sizeof(stored))  // elements of a cache line
 
@@ -30,6 +34,24 @@
 #else
 #define CONVERTED 0
 #define ROW_OPERAND(i, p) OPERAND_AT(a_of[i] + at, 0)
+#endif
+
+#ifdef IN_GRID
+#define GRID_PARAMETERS , const Grid grid
+#define PASS_GRID_PARAMETERS , grid
+// Where a pixel of an image is in a plane of the source; `*length` becomes the rest of its row, or stays if it is less.
+long place_of(const long pixel, int *length, const Grid grid) {
+    const long row = pixel / grid.size_w;
+    const int w = (int)(pixel - row * grid.size_w), h = (int)(row % grid.size_h), d = (int)(row / grid.size_h);
+    *length = min(*length, grid.size_w - w);
+    const long source_row = (d * grid.stride_d + grid.begin_d) * (long)grid.source_h + h * grid.stride_h + grid.begin_h;
+    return source_row * grid.source_w + w * STRIDE + grid.begin_w;
+}
+#define PLACE_OF(pixel, length) place_of(pixel, length, grid)
+#else
+#define GRID_PARAMETERS
+#define PASS_GRID_PARAMETERS
+#define PLACE_OF(pixel, length) (pixel)
 #endif
 
 // to[i] = from[i] for i < count, and for some after these of the `room` that there are.
@@ -46,12 +68,17 @@ typedef struct {
 kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, partial), TENSOR(dw),
                             const int accumulate, const int batch, const int row_count, const int column_count,
                             const int groups, const long pixels, const FilterSplit cut, volatile global int *tickets,
-                            local operand *turned, local real *rows_of_block) {
+                            local operand *turned, local real *rows_of_block GRID_PARAMETERS) {
     const int row_tiles = (row_count + MR - 1) / MR, column_tiles = (column_count + COLS - 1) / COLS;
     const int row_items = (row_tiles + cut.rows - 1) / cut.rows,
               column_items = (column_tiles + cut.tiles - 1) / cut.tiles;
     const long all = batch * pixels, split_size = (long)cut.blocks * cut.block;
-    const long a_image = groups * row_count * pixels, b_image = groups * column_count * pixels;
+#ifdef IN_GRID
+    const long b_plane = (long)grid.source_d * grid.source_h * grid.source_w;
+#else
+    const long b_plane = pixels;
+#endif
+    const long a_image = groups * row_count * pixels, b_image = groups * column_count * b_plane;
     const int splits = (int)((all + split_size - 1) / split_size), workers = get_global_size(0);
     const int items = splits * row_items * column_items * groups;
     const int turned_pitch = (cut.block / NUMBERS + VL) * COLS, pitch = cut.block + VL;
@@ -66,7 +93,7 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
         const int first_column = first_tile * COLS, last_column = min(first_column + tile_count * COLS, column_count);
         const long first_pixel = split * split_size, last_pixel = min(first_pixel + split_size, all);
         global const stored *as = OPEN(a) + group * row_count * pixels;
-        global const stored *bs = OPEN(b) + group * column_count * pixels;
+        global const stored *bs = OPEN(b) + group * column_count * b_plane;
         const int row_turns = (last_row - first_row + MR - 1) / MR;
         const int asked = (COLS * MR + last_row - first_row - 1) / (last_row - first_row);  // columns for each product
         for (long first = first_pixel; first < last_pixel; first += cut.block) {
@@ -75,20 +102,21 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
             for (int i = 0; asks && i < (cut.block + LINE - 1) / LINE; i++) {
                 const long pixel = min(first + cut.block + i * LINE, last_pixel - 1), image = pixel / pixels;
                 next_a[i] = image * a_image + pixel - image * pixels;
-                next_b[i] = image * b_image + pixel - image * pixels;
+                int length = LINE;
+                next_b[i] = image * b_image + PLACE_OF(pixel - image * pixels, &length);
             }
             const long image = first / pixels, begin = first - image * pixels;
-            long b_at = image * b_image + begin;
-            for (int p = 0, stop; p < count; p = stop) {
-                stop = (int)min((long)count, p ? p + pixels : pixels - begin);
+            for (int p = 0, length; p < count; p += length) {
+                const long of = (first + p) / pixels, pixel = first + p - of * pixels;
+                length = (int)min((long)count - p, pixels - pixel);
+                const long b_at = of * b_image + PLACE_OF(pixel, &length);
                 for (int column = first_column; column < last_column; column += VL) {
-                    const long from = b_at + column * pixels;
+                    const long from = b_at + column * b_plane;
                     const int lane = column - first_column;
-                    transpose_pixels(turned + lane / COLS * turned_pitch + lane % COLS, p, bs + from, pixels,
-                                     batch * b_image - group * column_count * pixels - from,
-                                     min(last_column - column, VL), stop - p);
+                    transpose_pixels(
+                        turned + lane / COLS * turned_pitch + lane % COLS, p, bs + from, b_plane,
+                        batch * b_image - group * column_count * b_plane - from, min(last_column - column, VL), length);
                 }
-                b_at += b_image - (p ? 0 : begin);
             }
             for (int turn = 0; turn < row_turns * tile_count; turn++) {
                 const int tile = CONVERTED ? turn % tile_count : turn / row_turns;
@@ -115,11 +143,15 @@ kernel void filter_in_place(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR_OF(real, pa
                         global const stored *a_next = as + next_a[p / LINE] + row * pixels;
                         global const stored *b_next =
                             bs + next_b[p / LINE] +
-                            (first_column + tile * COLS + (row - first_row) / MR * asked) * pixels;
+                            (first_column + tile * COLS + (row - first_row) / MR * asked) * b_plane;
                         if (p / LINE % tile_count == tile) {
                             TILE_ROWS __builtin_prefetch(a_next + i_ * pixels, 0, 2);
                         }
-                        for (int i = 0; i < asked; i++) __builtin_prefetch(b_next + i * pixels, 0, 2);
+                        for (int i = 0; i < asked; i++) {
+#pragma unroll
+                            for (int v = 0; v < MOST_ASKED; v++)
+                                __builtin_prefetch(b_next + i * b_plane + v * LINE, 0, 2);
+                        }
                     }
                     if (converts)
                         TILE_ROWS convert_run(rows_of_block + i_ * pitch + p, a_of[i_] + at, stop - p, end - p);

@@ -13,6 +13,7 @@
 // WEIGHTS_APART  weights of neighbouring steps are a row of the matrix apart
 // STRIDE         elements of x from a pixel to the next one of its row, where not every element is met in its order:
 //                tiles are filled piece by piece of rows of pixels, before their products
+// SPREAD         y's pixels lie a stride apart in a larger tensor, see spread.cl
 //
 // Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel
 // is multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited
@@ -22,6 +23,14 @@
 #include "conv/gemm_cpu/weights.cl"
 #include "conv/gemm_cpu/panel.cl"
 #include "conv/gemm_cpu/block.cl"
+#ifdef SPREAD
+#include "conv/gemm_cpu/spread.cl"
+#define SPREAD_PARAMETERS , const Target target
+#define PASS_SPREAD_PARAMETERS , target
+#else
+#define SPREAD_PARAMETERS
+#define PASS_SPREAD_PARAMETERS
+#endif
 
 #define MOST_TILES 8  // of a block
 // Channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch.
@@ -131,7 +140,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                        CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate, const int channels,
                        const int m_count, const Grid grid, const int groups, const int block_tiles,
                        const int block_rows, const int part, volatile global int *tickets, local cell *panel,
-                       local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
+                       local real *tile_out, local real *kept SPREAD_PARAMETERS EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int m_tiles = (m_count + MR - 1) / MR;
     const int pitch = part * COLS + VL;  // of a tile
@@ -279,6 +288,9 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                         continue;
                     }
 #endif
+#ifdef SPREAD
+                    TILE_STORE(acc, tile_out + tile * COLS, block_tiles * COLS)
+#else
                     if (m_rows == MR && is_whole[tile]) {
                         global stored *ys = OPEN(y) + tile_target[tile] + m * pixels;
                         STORE_TILE(acc, ys, pixels, group * m_count + m, add, once)
@@ -287,7 +299,19 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                     TILE_STORE(acc, tile_out, COLS)
                     store_columns(
                         OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows, add PASS_EPILOGUE);
+#endif
                 }
+#ifdef SPREAD
+                const long target_plane = (long)target.size_d * target.size_h * target.size_w;
+                for (int at = 0, length; last_part && at < count; at += length) {
+                    const long image = (first + at) / pixels, p = first + at - image * pixels;
+                    length = (int)min((long)count - at, pixels - p);
+                    global stored *ys = OPEN(y) + ((image * groups + group) * m_count + m) * target_plane;
+                    for (int i = 0; i < m_rows; i++)
+                        spread_run(ys + i * target_plane, tile_out + i * block_tiles * COLS + at, p, length, accumulate,
+                                   target);
+                }
+#endif
             }
         }
         if (!early) share = next_item(share, TICKETS);

@@ -13,6 +13,7 @@
 #include "common/any_lane.cl"
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
+#include "conv/gemm_cpu/apart.cl"
 #include "conv/grid.cl"
 #include "conv/past_caches.cl"
 
@@ -20,20 +21,8 @@
 #define PLANES NUMBERS
 #endif
 
-// Numbers of x as they are loaded, and elements of the panel: cells. CELLS_OF loads a vector of them, each `step`
-// numbers from the last; `plane` numbers lie between the planes of a row. CHOOSE takes `b` where a mask of floats says
-// so.
-#if PAIRED
-typedef ushort number;
-typedef CAT(ushort, VL) numbers;
-#define PLANE_NUMBER(p, i) ((p)[i])
-#define NUMBERS_FROM(p, i) CAT(vload, VL)(0, (p) + (i))
-#else
-typedef real number;
-typedef realv numbers;
-#define PLANE_NUMBER(p, i) LOAD(p, i)
-#define NUMBERS_FROM(p, i) VLOAD(p, i)
-#endif
+// Elements of the panel: cells. CELLS_OF loads a vector of them, each `step` numbers from the last; `plane` numbers lie
+// between the planes of a row. CHOOSE takes `b` where a mask of floats says so.
 #if PAIRED && PLANES == 2
 typedef uint cell;
 typedef CAT(uint, VL) cells;
@@ -55,8 +44,8 @@ typedef realv cells;
 #endif
 
 // 1: sums are kept in local memory between the parts of a panel: half precision would lose bits each time, and an
-// epilogue has to come after the last one.
-#if STORAGE == 16 || defined(EPILOGUE)
+// epilogue, or pixels that are spread, have to come after the last one.
+#if STORAGE == 16 || defined(EPILOGUE) || defined(SPREAD)
 #define KEEP_SUMS 1
 #else
 #define KEEP_SUMS 0
@@ -104,32 +93,6 @@ void cut_runs(local int *runs, const long first, const int count, const Grid gri
         run[RUN_W] = column * grid.stride_w + grid.begin_w;
         at += length;
     }
-}
-
-// Lane i is p[i * step]; VL * step elements may be read from p on.
-numbers load_apart(global const stored *p, const int step) {
-    if (step == 1) return NUMBERS_FROM(p, 0);
-    numbers value;
-    if (step == 2) {
-        const numbers a = NUMBERS_FROM(p, 0), b = NUMBERS_FROM(p, VL);
-        value.lo = a.even;
-        value.hi = b.even;
-    } else if (step == 4) {
-        const numbers a = NUMBERS_FROM(p, 0), b = NUMBERS_FROM(p, VL);
-        const numbers c = NUMBERS_FROM(p, 2 * VL), d = NUMBERS_FROM(p, 3 * VL);
-        numbers ab, cd;
-        ab.lo = a.even;
-        ab.hi = b.even;
-        cd.lo = c.even;
-        cd.hi = d.even;
-        value.lo = ab.even;
-        value.hi = cd.even;
-    } else {
-        number lanes[VL];
-        for (int i = 0; i < VL; i++) lanes[i] = PLANE_NUMBER(p, i * step);
-        value = CAT(vload, VL)(0, lanes);
-    }
-    return value;
 }
 
 // Fills a vector of the panel from each of `rows` source rows: lane i at row_to[r] is p[row_at[r] + i * step]. Lanes of

@@ -36,7 +36,8 @@ class ProductWork:
     """One grid's product, as far as its blocking depends on it: row tiles, channels, groups, bytes of an element.
 
     `keep` says whether sums are kept in arithmetic precision between the parts of a panel; `late`, whether something
-    follows the last part, so that they are kept where there are several.
+    follows the last part, so that they are kept where there are several; `spread`, whether a block's results are put
+    together in local memory.
     """
 
     grid: Grid
@@ -46,6 +47,7 @@ class ProductWork:
     size: int
     keep: bool = False
     late: bool = False
+    spread: bool = False
 
     @cached_property
     def depth(self) -> int:
@@ -91,9 +93,9 @@ class ProductWork:
         """Elements of a tile of the panel for each of `rows`."""
         return self.row_taps * tile.columns
 
-    def scratch(self, tile: RegisterTile) -> int:
-        """Elements of local memory besides the panel."""
-        return tile.rows * tile.columns
+    def scratch(self, tile: RegisterTile, tiles: int) -> int:
+        """Elements of local memory besides the panel, of a block of so many tiles."""
+        return tile.rows * tile.columns * tiles + tile.lanes if self.spread else tile.rows * tile.columns
 
 
 def _blockings(work: ProductWork, tile: RegisterTile, local_memory: int, panel_bytes: int) -> Iterator[Blocking]:
@@ -101,7 +103,7 @@ def _blockings(work: ProductWork, tile: RegisterTile, local_memory: int, panel_b
     row_size = work.row_size(tile)
     for tiles in range(1, 9):
         run_bytes = work.grid.most_runs(tiles * tile.columns + work.shift) * RUN_INTS * 4
-        scratch = work.scratch(tile) * size
+        scratch = work.scratch(tile, tiles) * size
         for row_tiles in sorted({ceil_div(m_tiles, n) for n in range(1, m_tiles + 1)}):
             sums = row_tiles * tiles * work.sums * tile.rows * tile.columns * size
             for kept in (sums,) if work.keep else (size, sums) if work.late else (size,):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import FILTER_SPLIT
+from clgraft.core.operators.conv.arguments import FILTER_SPLIT, GRID
 from clgraft.core.operators.conv.cpu_costs import costs
-from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, dense_pixels
+from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, collect_cycles, dense_pixels
 from clgraft.core.operators.conv.gemm_cpu.partial_sums import splits_cycles, sum_of_partials
 from clgraft.core.operators.conv.grid import forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -52,7 +52,8 @@ ROWS = ({3: (8,), 2: (13, 12), 1: (16,)}, {3: (4,), 2: (6,), 1: (12,)})
 class Split:
     """How the work is split: blocks of pixels a split; row tiles and column tiles an item; cycles of a thread.
 
-    `turned` says that x is the tensor that is transposed, the columns, and not dy.
+    `turned` says that x is the tensor that is transposed, the columns, and not dy; `in_grid`, that its pixels are
+    collected meanwhile, where a stride has them apart.
     """
 
     turned: bool
@@ -63,6 +64,7 @@ class Split:
     row_tiles: int
     tiles: int
     cost: float
+    in_grid: bool = False
 
     @property
     def direct(self) -> bool:
@@ -79,7 +81,8 @@ class Split:
 class _Product:
     """The product without its split: channels and outputs of a group, pixels of all images, pixels of an operand.
 
-    And bytes of a sum and of an operand, and of a pixel in memory.
+    And bytes of a sum and of an operand, and of a pixel in memory; the pixels of a row where those of x are collected
+    when they are transposed, else 0.
     """
 
     channels: int
@@ -89,13 +92,15 @@ class _Product:
     numbers: int
     size: int
     itemsize: int
+    row_pixels: int
 
     @classmethod
-    def of(cls, problem: ConvProblem, numbers: int) -> _Product:
+    def of(cls, problem: ConvProblem, numbers: int, in_grid: bool = False) -> _Product:
         groups = problem.groups
         pixels = problem.batch * prod(problem.out_size)
         sizes = arithmetic_bytes(problem.dtype), np.dtype(problem.dtype).itemsize
-        return cls(problem.in_channels // groups, problem.out_channels // groups, groups, pixels, numbers, *sizes)
+        channels, outputs = problem.in_channels // groups, problem.out_channels // groups
+        return cls(channels, outputs, groups, pixels, numbers, *sizes, problem.out_size[-1] if in_grid else 0)
 
     @property
     def converts(self) -> bool:
@@ -146,6 +151,9 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
     element = COSTS["load" if work.numbers == 1 else "pair"]
     step = tile.rows * tile.vectors / COSTS["fmas"] + tile.rows * element + tile.vectors * COSTS["load"]
     convert = COSTS["convert"] if work.converts else 0
+    turn = COSTS["gradient"]
+    if work.row_pixels:
+        turn = COSTS["collect"] * round_up(work.row_pixels, tile.lanes) / work.row_pixels
     local_bytes = min(LOCAL_BYTES, device.local_memory - SPARE_BYTES)
     converted = work.converted_bytes(block, tile)
     for item_tiles in _parts(column_tiles):
@@ -157,7 +165,7 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
             rows_bytes = item_rows * tile.rows * block * work.itemsize
             fetched = rows_bytes / FETCHED_BYTES * COSTS["fetch"] * (item_tiles if rows_bytes > NEAR_BYTES else 1)
             converting = block / tile.lanes * item_rows * tile.rows * convert
-            turning = operands / tile.lanes * lanes * COSTS["gradient"]
+            turning = operands / tile.lanes * lanes * turn
             of_block = turning + converting + products + fetched + COSTS["block"]
             for blocks in sorted({ceil_div(count, n) for n in range(1, min(count, 256) + 1)}):
                 splits = ceil_div(count, blocks)
@@ -166,29 +174,40 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
                 per_sum = COSTS["store"] if turned and splits == 1 else splits_cycles(splits)
                 sums = work.groups * rows * column_tiles * tile.columns * per_sum / threads
                 cost = turns(items, threads) * item + sums
-                yield Split(turned, tile, block, blocks, splits, item_rows, item_tiles, cost)
+                in_grid = work.row_pixels > 0
+                yield Split(turned, tile, block, blocks, splits, item_rows, item_tiles, cost, in_grid)
 
 
 def choose(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numbers: int = 1) -> Split:
     """Choose the split whose longest thread is estimated shortest, of those that the settings allow.
+
+    Without settings, pixels that lie a stride apart may be collected where they are transposed, as single operands.
 
     Raises
     ------
     Declined
         If not even one tile of columns fits local memory.
     """
-    work = _Product.of(problem, numbers)
-    found = (
-        split
-        for tile in tiles(planner.device, problem.dtype)
-        for turned in (False, True)
-        if chosen.get("vectors", tile.vectors) == tile.vectors and chosen.get("turned", turned) == turned
-        for split in _splits(work, tile, turned, planner.device)
-    )
+    found = list(_allowed(_Product.of(problem, numbers), planner.device, problem.dtype, chosen))
+    grid = forward_grid(problem)
+    if not grid.plain:
+        collected = collect_cycles(problem, planner)
+        found = [replace(split, cost=split.cost + collected) for split in found]
+        if grid.one_tap and numbers == 1 and not chosen:
+            of_grid = _Product.of(problem, numbers, in_grid=True)
+            found += _allowed(of_grid, planner.device, problem.dtype, {"turned": 1})
     best = min(found, key=lambda split: split.cost, default=None)
     if best is None:
         raise Declined(f"a block of pixels does not fit {planner.device.local_memory} bytes of local memory")
     return best
+
+
+def _allowed(work: _Product, device: DeviceInfo, dtype: str, chosen: Mapping[str, int]) -> Iterator[Split]:
+    """Return the splits that settings allow."""
+    for tile in tiles(device, dtype):
+        for turned in (False, True):
+            if chosen.get("vectors", tile.vectors) == tile.vectors and chosen.get("turned", turned) == turned:
+                yield from _splits(work, tile, turned, device)
 
 
 def candidates(problem: ConvProblem, numbers: int = 1) -> Iterator[Mapping[str, int | str]]:
@@ -214,13 +233,16 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numb
     layout = WorkspaceLayout()
     launches = []
     x: Buffer | Workspace = Buffer("x")
-    if not forward_grid(problem).plain:
+    grid = forward_grid(problem)
+    if not grid.plain and not s.in_grid:
         x = dense_pixels(problem, layout)
         launches.append(collect(problem, planner, x, "dw"))
     partial = layout.take(s.splits * work.groups * column_tiles * tile.columns * rows * work.size, work.size)
     items = s.splits * ceil_div(row_tiles, s.row_tiles) * ceil_div(column_tiles, s.tiles) * work.groups
     defines = {**FILTER_SPLIT.defines(), **tile.defines(), "MOST_PIXELS": BLOCK * numbers}
     defines.update(pair_defines(planner.device) if numbers == NUMBERS else {})
+    if s.in_grid:
+        defines.update(GRID.defines(), IN_GRID=1, STRIDE=grid.axes[2].stride)
     launches.append(
         Launch(
             planner.kernel(FILE, "filter_in_place", defines, problem.dtype, MAD_ENABLE),
@@ -235,6 +257,7 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numb
                 Tickets(),
                 Local(s.tiles * tile.columns * work.column_bytes(s.block, tile)),
                 Local(work.converted_bytes(s.block, tile)),
+                *((grid.argument(),) if s.in_grid else ()),
             ),
             ("dw",),
         )

@@ -17,8 +17,8 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET, WEIGHT_STRIDES
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, blockings, choose_blocking
-from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, collect_cycles, dense_pixels, spread
-from clgraft.core.operators.conv.grid import Grid, backward_data_grids, dense_grid, forward_grid
+from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, collect_cycles, dense_pixels
+from clgraft.core.operators.conv.grid import Grid, backward_data_grids, dense_grid, forward_grid, spatial_grid
 from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
@@ -161,10 +161,12 @@ def dense_pays(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None
     the pixels of a stride once for each block of rows, a launch of its own collects them once; with padding it always
     does. In 16 bits no launch collects pixels.
     """
-    if not can_be_dense(problem) or problem.dtype in SMALL:
+    if problem.direction == "backward_data" or not can_be_dense(problem):
+        return can_be_dense(problem)
+    if problem.dtype in SMALL:
         return False
-    grid = product_grid(problem) if problem.direction == "forward" else None
-    if grid is None or not grid.one_tap:
+    grid = product_grid(problem)
+    if not grid.one_tap:
         return True
     dense = cheapest(problem, planner, dense_grid(problem), epilogue).cost + collect_cycles(problem, planner)
     return dense < cheapest(problem, planner, grid, epilogue).cost
@@ -215,11 +217,15 @@ class GemmBuilder:
             self.source, self.target = "dy", "dx"
             self.channels, self.outputs, self.weight_strides = outputs, inputs, strides[::-1]
         self.row_tiles = ceil_div(self.outputs, self.tile.rows)
+        # a stride that was taken out of backward data: pixels of dx lie apart
+        self.spreads = phases.has_phases(problem)
 
     def work(self) -> ProductWork:
         """Describe the product for the choice of its blocking."""
-        keep, late = self.problem.dtype in SMALL, self.epilogue is not None
-        return ProductWork(self.grid, self.row_tiles, self.channels, self.problem.groups, self.size, keep, late)
+        keep = self.problem.dtype in SMALL
+        late = self.epilogue is not None or self.spreads
+        of_group = self.grid, self.row_tiles, self.channels, self.problem.groups
+        return ProductWork(*of_group, self.size, keep, late, self.spreads)
 
     def product(self) -> _Product:
         """Choose the blocking, or take it from the settings."""
@@ -236,19 +242,14 @@ class GemmBuilder:
         launches: list[Launch] = []
         layout = WorkspaceLayout()
         source: Buffer | Workspace = Buffer(self.source)
-        target: Buffer | Workspace = Buffer(self.target)
-        if dense:
-            pixels = dense_pixels(self.problem, layout)
-            source, target = (pixels, target) if self.source == "x" else (source, pixels)
-        if isinstance(source, Workspace):
+        if dense and not self.spreads:
+            source = dense_pixels(self.problem, layout)
             launches.append(collect(self.problem, self.planner, source, self.target))
         weights: Buffer | Workspace = Buffer("w")
         if not self.in_place:
             packs, weights = self._packing(layout)
             launches += packs
-        launches.append(self._multiply(blocking, weights, source, target))
-        if isinstance(target, Workspace):
-            launches.append(spread(self.problem, self.planner, target))
+        launches.append(self._multiply(blocking, weights, source))
         return Launches(tuple(launches), layout.nbytes)
 
     def _kernel(self, name: str, **more_defines: int) -> Any:
@@ -302,44 +303,20 @@ class GemmBuilder:
             (self.target,),
         )
 
-    def _multiply(
-        self,
-        blocking: Blocking,
-        weights: Buffer | Workspace,
-        source: Buffer | Workspace,
-        target: Buffer | Workspace,
-    ) -> Launch:
-        problem, grid = self.problem, self.grid
+    def _multiply(self, blocking: Blocking, weights: Buffer | Workspace, source: Buffer | Workspace) -> Launch:
+        problem, grid, target = self.problem, self.grid, Buffer(self.target)
         blocks = ceil_div(grid.pixels, blocking.tiles * self.tile.columns)
         bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
         row_blocks = ceil_div(self.row_tiles, blocking.row_tiles)
         workers = min(blocks * row_blocks * problem.groups, self.planner.device.compute_units)
-        # what is spread later is still in the caches then
-        dense = target != Buffer(self.target)
-        past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PRODUCTS)
+        past = past_caches(self.planner, problem, self.tile.columns, PRODUCTS, in_order=self.spreads)
+        more: dict[str, int] = {}
         if grid.one_tap:
-            panel, tile_out, _, kept = blocking.local_bytes
-            apart = {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
-            stride = {} if grid.plain else {"STRIDE": grid.axes[2].stride}
-            return Launch(
-                self._kernel("conv_plain", **past, **apart, **stride),
-                (workers, 1, 1),
-                (1, 1, 1),
-                (
-                    *(source, weights, self._strides(), bias, target),
-                    *ints(problem.bias),
-                    *((Accumulate(self.target),) if target == Buffer(self.target) else ints(0)),
-                    *ints(self.channels, self.outputs),
-                    grid.argument(),
-                    *ints(problem.groups, blocking.tiles, blocking.row_tiles, blocking.part),
-                    Tickets(),
-                    *map(Local, (panel, tile_out, kept)),
-                    *epilogue_arguments(self.epilogue, problem.dtype),
-                ),
-                (self.target,),
-            )
+            more |= {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
+            more |= {} if grid.plain else {"STRIDE": grid.axes[2].stride}
+            more |= {"SPREAD": 1} if self.spreads else {}
         return Launch(
-            self._kernel("conv_gather", **past),
+            self._kernel("conv_plain" if grid.one_tap else "conv_gather", **past, **more),
             (workers, 1, 1),
             (1, 1, 1),
             (
@@ -350,8 +327,14 @@ class GemmBuilder:
                 grid.argument(),
                 *ints(problem.groups, blocking.tiles, blocking.row_tiles, blocking.part),
                 Tickets(),
-                *map(Local, blocking.local_bytes),
+                *map(Local, self._local_bytes(blocking)),
+                *((spatial_grid(problem).source_argument(),) if self.spreads else ()),
                 *epilogue_arguments(self.epilogue, problem.dtype),
             ),
             (self.target,),
         )
+
+    def _local_bytes(self, blocking: Blocking) -> tuple[int, ...]:
+        """Return the sizes of the kernel's local memory: products in place cut no runs."""
+        panel, tile_out, runs, kept = blocking.local_bytes
+        return (panel, tile_out, kept) if self.grid.one_tap else (panel, tile_out, runs, kept)

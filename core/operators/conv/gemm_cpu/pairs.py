@@ -12,12 +12,14 @@ from typing import Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
+from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense
 from clgraft.core.operators.conv.gemm_cpu.gemm import (
     GemmBuilder,
     cheapest,
     product_candidates,
     product_grid,
 )
+from clgraft.core.operators.conv.grid import dense_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.planning.epilogue import Epilogue
@@ -60,9 +62,10 @@ def plan(
         _expect_fewest_products(problem)
     if problem.direction == "backward_filter":
         return backward_filter.plan(problem, planner, settings, NUMBERS)
-    if phases.has_phases(problem):
+    dense = phases.has_phases(problem) and can_be_dense(problem) and not chosen
+    if phases.has_phases(problem) and not dense:
         return phases.plan(problem, planner, chosen, NUMBERS)
-    grid = product_grid(problem)
+    grid = dense_grid(problem) if dense else product_grid(problem)
     if chosen or not grid.one_tap:
         product = PairBuilder(problem, planner, grid, chosen, epilogue).product()
     else:

@@ -89,7 +89,7 @@ class PhaseWork(ProductWork):
         """Elements of the sums of a row of phases."""
         return self.units * tile.rows * tile.columns
 
-    def scratch(self, tile: RegisterTile) -> int:
+    def scratch(self, tile: RegisterTile, tiles: int) -> int:
         return self.staged(tile) + self.phases * tile.columns + PHASE_INTS * self.strides
 
 
