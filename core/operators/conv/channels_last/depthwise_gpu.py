@@ -22,11 +22,12 @@ from clgraft.core.problem import SMALL, ceil_div, in_3d
 NAME = "pixels_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "conv/channels_last/depthwise_gpu.cl"
-WEIGHTS, PIXELS, SPREAD, FILTER, SUM = range(5)  # the file's MAKES: what a program holds
+WEIGHTS, PIXELS, SPREAD, FILTER, SUM, BLOCKS = range(6)  # the file's MAKES: what a program holds
 GROUP = 128
 WIDE = 4  # channels of a work-item
 STRIPS = (4, 2, 1)  # pixels of a row that a work-item computes
 MOST_SPAN = 12  # columns that these read together
+MOST_BLOCK = 9  # phases of a stride, and vectors of dy, that a work-item keeps in registers
 MOST_TAPS, MOST_ROW_TAPS = 121, 11  # which are unrolled
 MOST_SUMS = 9  # taps whose gradients a work-item keeps in registers
 MOST_COLUMNS = 32  # work-items of a work-group along the channels
@@ -270,9 +271,17 @@ class _DepthwiseBuilder:
         if self.sh == self.sw == 1:
             go = self.lines if self.goes_down(LINES_TAPS) else self.pixels
             return go("dy", "dx", turned=True)
-        _, rows, columns = in_3d(self.problem.in_size, 1)
-        places, items = self.places(pixel_grid(self.problem), rows, columns)
-        kernel = self.kernel("depthwise_pixels_spread", SPREAD, SH=self.sh, SW=self.sw)
+        problem = self.problem
+        _, rows, columns = in_3d(problem.in_size, 1)
+        met = ((self.kh - 1) * self.dh // self.sh + 1) * ((self.kw - 1) * self.dw // self.sw + 1)
+        name, makes = "depthwise_pixels_spread", SPREAD
+        if max(self.sh * self.sw, met) <= MOST_BLOCK and min(*problem.in_size, *problem.out_size) > 0:
+            name, makes = "depthwise_pixels_blocks", BLOCKS
+            _, top, left = in_3d(problem.pad_begin, 0)
+            rows = (rows - 1 + top) // self.sh - top // self.sh + 1
+            columns = (columns - 1 + left) // self.sw - left // self.sw + 1
+        places, items = self.places(pixel_grid(problem), rows, columns)
+        kernel = self.kernel(name, makes, SH=self.sh, SW=self.sw)
         weights, first = self.weights("dx", False)
         arguments = (Buffer("dy"), weights, Buffer("dx"), Accumulate("dx"), *places)
         rest = Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, ("dx",))
