@@ -120,6 +120,9 @@ BOXES = {
     "conv forward f16 n2 ic20 ih5 iw6 oc136 kh1 kw1": 1,
     "conv backward_data f16 n2 ic72 ih7 iw9 oc200 kh1 kw1 layout=nhwc": 3,
     "conv backward_data bf16 n1 ic24 iw70 oc72 kw1 layout=nhwc": 1,
+    "conv backward_filter f16 n2 ic72 ih7 iw9 oc200 kh1 kw1 layout=nhwc": 2,
+    "conv backward_filter bf16 n3 ic24 iw70 oc20 kw1 layout=nhwc": 3,  # rows of dy and x with zeros after them
+    "conv backward_filter f16 n2 ic21 ih3 iw5 oc136 kh1 kw1": 1,
 }
 
 
@@ -205,7 +208,8 @@ def test_boxes_are_for_matrices_in_place() -> None:
     for text, expected in (
         ("conv forward f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", True),
         ("conv backward_data f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", True),
-        ("conv backward_filter f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", False),
+        ("conv backward_filter f16 n64 ic2048 ih7 iw7 oc512 kh1 kw1 layout=nhwc", True),
+        ("conv backward_filter f16 n64 ic2048 ih7 iw7 oc512 kh1 kw1 sh2 sw2 layout=nhwc", False),
         ("conv forward f16 n64 ic512 ih14 iw14 oc512 kh3 kw3 ph1 pw1 layout=nhwc", False),
         ("conv forward f16 g2 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", False),
     ):

@@ -16,12 +16,13 @@
 // has the parts of a tile as work-items have them.
 //
 // BULK: where addresses allow it, tiles are boxes of both operands' maps that one work-item more asks for
-// (micro/bulk.cl): matrices in place, of one group, in FORWARD and DATA.
+// (micro/bulk.cl): matrices in place, of one group.
 //
 // With STATISTICS the forward product leaves the sums of a batch norm, with GRADIENT_SUMS the product of backward data
 // those of a norm's gradient (store/sums.cl).
 //
-// Global: work-groups for tiles, columns innermost: neighbours in time read the same rows; parts; groups.
+// Global: work-groups for tiles, innermost the axis with fewer of them: neighbours in time read the same part of the
+// larger operand; parts; groups.
 
 #include "conv/gemm_gpu/halves_product.cl"
 
@@ -138,18 +139,24 @@ ALWAYS_INLINE void multiply_steps(
 #if BULK
 // Does what multiply_steps does, with boxes. Returns false to work-items that take no part in products.
 ALWAYS_INLINE bool multiply_boxes(float sums[SUMS], local ushort *tiles, local ulong *barriers, BULK_MAP a_map,
-                                  BULK_MAP b_map, global const stored *a, global const stored *b, const int columns,
-                                  const int row_tile, const int column_tile, const int first, const int steps) {
+                                  BULK_MAP b_map, global const stored *a, global const stored *b, const int rows,
+                                  const int columns, const int row_tile, const int column_tile, const int first,
+                                  const int steps) {
     BULK_OPEN(barriers, STAGES, THREADS / 32);
     barrier(CLK_LOCAL_MEM_FENCE);
-// Copies both tiles of a step. Columns of B that are not there are those of the first box again: a box that lies wholly
-// beyond its matrix is a fault on the device.
+// Copies both tiles of a step. Rows of A and columns of B that are not there are those of the first box again: a box that
+// lies wholly beyond its matrix is a fault on the device.
+#define COPY_BY_DEPTH(to, map, from, begin, end, size, stage, step)                                   \
+    for (int i = 0; i < size; i += 64)                                                                \
+    BULK_COPY((to) + i * HALVES_DEPTH, map, from, (begin) + ((begin) + i < (end) ? i : 0), (first + (step)) * 64, \
+              barriers, stage)
+#if A_BY_DEPTH
+#define COPY_A(stage, step) COPY_BY_DEPTH(A_STAGE(stage), a_map, a, row_tile, rows, TILE_M, stage, step)
+#else
 #define COPY_A(stage, step) BULK_COPY(A_STAGE(stage), a_map, a, (first + (step)) * 64, row_tile, barriers, stage)
+#endif
 #if B_BY_DEPTH
-#define COPY_B(stage, step)                                                                                   \
-    for (int i = 0; i < TILE_N; i += 64)                                                                      \
-    BULK_COPY(B_STAGE(stage) + i * HALVES_DEPTH, b_map, b, column_tile + (column_tile + i < columns ? i : 0), \
-              (first + (step)) * 64, barriers, stage)
+#define COPY_B(stage, step) COPY_BY_DEPTH(B_STAGE(stage), b_map, b, column_tile, columns, TILE_N, stage, step)
 #else
 #define COPY_B(stage, step) BULK_COPY(B_STAGE(stage), b_map, b, (first + (step)) * 64, column_tile, barriers, stage)
 #endif
@@ -206,8 +213,11 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel vo
     const int rows, const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
     const int groups, const Grid grid, const Target place, const Taps met,
     const Divisors by COUNTERS_PARAMETER EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
-    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
-    const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
+    const uint row_tiles = (uint)(rows + TILE_M - 1) / TILE_M, column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
+    const uint tile = get_group_id(0), inner_tiles = min(row_tiles, column_tiles), outer = tile / inner_tiles;
+    const uint inner = tile - outer * inner_tiles;
+    const int row_tile = (row_tiles < column_tiles ? inner : outer) * TILE_M;
+    const int column_tile = (row_tiles < column_tiles ? outer : inner) * TILE_N;
     const int group = get_group_id(2), part = SPLIT ? get_group_id(1) : 0, first = part * steps_of_part;
     const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
 #if !BULK
@@ -226,8 +236,8 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel vo
     if (BULK_REACHES(OPEN(a)) && BULK_REACHES(OPEN(b))) {
         OPEN_MAP(a_boxes, conv_gemm_halves, 0, a_map);
         OPEN_MAP(b_boxes, conv_gemm_halves, 1, b_map);
-        if (!multiply_boxes(sums, tiles, BULK_STATE(barriers), a_boxes, b_boxes, OPEN(a), OPEN(b), columns, row_tile,
-                            column_tile, first, steps))
+        if (!multiply_boxes(sums, tiles, BULK_STATE(barriers), a_boxes, b_boxes, OPEN(a), OPEN(b), rows, columns,
+                            row_tile, column_tile, first, steps))
             return;
     } else if (get_local_id(0) >= THREADS) {
         return;

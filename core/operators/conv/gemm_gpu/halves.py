@@ -102,11 +102,6 @@ def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
     return tile.n % 64 == 0 or problem.direction == "forward"
 
 
-def brings_boxes(problem: ConvProblem, planner: Planner) -> bool:
-    """Return whether a device copies boxes of matrices, and not for backward filter, which is no faster so."""
-    return planner.device.has_bulk_copies and problem.direction != "backward_filter"
-
-
 class Halves:
     """Convolutions in channels last by one kind of matrix units: ``wgmma``, ``mma`` and others."""
 
@@ -128,7 +123,7 @@ class Halves:
             for parts in PARTS:
                 if tile.slower:
                     yield {"tile": tile.name, "parts": parts}
-                if tile.slower_bulk and brings_boxes(problem, planner):
+                if tile.slower_bulk and planner.device.has_bulk_copies:
                     yield {"tile": f"{BULK}{tile.name}", "parts": parts}
 
     def fuses(self, problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -376,14 +371,16 @@ class _HalvesBuilder:
     def copies_boxes(self, product: Product, grid: Grid) -> bool:
         """Return whether boxes of both operands, matrices in place, can be copied."""
         plain = grid.plain and product.groups == 1 and product.depth > 0
-        return plain and brings_boxes(self.problem, self.planner)
+        return plain and self.planner.device.has_bulk_copies
 
-    def boxes(self, operation: str, product: Product, tile: HalvesTile) -> tuple[Any, ...]:
+    def boxes(self, operation: str, product: Product, tile: HalvesTile, row_step: int) -> tuple[Any, ...]:
         """Return the maps of both operands (``kernels/conv/gemm_gpu/micro/bulk.cl``)."""
         rows, columns, depth = product.rows, product.columns, product.depth
         a, b = TensorMap(depth, rows, depth, tile.m), TensorMap(depth, columns, depth, tile.n)
-        if operation == "DATA":
+        if operation != "FORWARD":
             b = TensorMap(columns, depth, columns, HALVES_DEPTH)
+        if operation == "FILTER":
+            a = TensorMap(rows, depth, row_step, HALVES_DEPTH)
         return tuple(self.planner.tensor_map(each) if self.native else each.as_numbers() for each in (a, b))
 
     def pixel_product(self, operation: str, grid: Grid, source: Any, weights: Any, columns: int, channels: int) -> None:
@@ -586,7 +583,7 @@ class _HalvesBuilder:
     def filter_product(self, dy: Any, x: Any, row_step: int, inputs: int) -> None:
         """Add backward filter: the depth is dy's pixels, which are `row_step` elements apart."""
         grid = forward_grid(self.problem)
-        product = Product(self.outputs, inputs * grid.taps, grid.pixels, self.groups)
+        product = Product(self.outputs, inputs * grid.taps, grid.pixels, self.groups, by_depth=True)
         self.product("FILTER", product, grid, (dy, x), inputs, row_step, inputs, self.inputs)
 
     def product(
@@ -633,7 +630,7 @@ class _HalvesBuilder:
             sums = (self.layout.take(choice.parts * product.groups * elements * 4, 4),)
         finishes = joined or not split
         arguments = (
-            *(self.boxes(operation, product, choice.tile) if choice.bulk else ()),
+            *(self.boxes(operation, product, choice.tile, row_step) if choice.bulk else ()),
             *operands,
             *(*sums, *(finish if finishes else ())),
             *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH
+from clgraft.core.operators.conv.gemm_gpu.halves_stream import with_memory
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import ROWS, HalvesTile, Product, costs, places
 from clgraft.core.operators.conv.gemm_gpu.halves_windows import Windows
 from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, splits
@@ -27,6 +28,7 @@ PHASES_TOGETHER = 0.6  # as a part of that, what each of the unit's other work-g
 DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
 JOINED_BYTES = 64  # of sums that it reads in a cycle
 SUM = 0.003  # to write and read a sum of a part, of the whole device
+BOXES_BY_DEPTH = 0.88  # of a tile's factor for steps with boxes, where both operands lie by the depth
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,21 @@ def cycles(
     """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units.
 
     `walks`: the depth is pixels whose taps are looked for, as in backward filter. `bulk`: operands are copied as boxes.
+    Then the tile's factor is that of its steps alone.
     """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = tile.factor(bulk) * _cycles(
-        tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait
-    )
+    steps: float = ceil_div(product.steps, parts)
+    if bulk:
+        steps *= tile.slower_bulk * (BOXES_BY_DEPTH if product.by_depth else 1)
+    time = _cycles(tile, work_groups, steps, tile.m + tile.n, tile.busy, units, 0 if bulk else wait)
+    if not bulk:
+        time *= tile.slower
+    elif product.by_depth:  # each element is read once, or by few, from memory
+        moved = (product.rows + product.columns) * product.depth * product.groups
+        time = with_memory(time, moved, places(tile.units, units), walks=False)
     return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
 
 
