@@ -28,7 +28,6 @@ PHASES_TOGETHER = 0.6  # as a part of that, what each of the unit's other work-g
 DRAINED = 1.2  # the same for phases of strides with tiles whose products are pending: they end before each store
 JOINED_BYTES = 64  # of sums that it reads in a cycle
 SUM = 0.003  # to write and read a sum of a part, of the whole device
-BOXES_BY_DEPTH = 0.88  # of a tile's factor for steps with boxes, where both operands lie by the depth
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,12 @@ def cycles(
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    steps: float = ceil_div(product.steps, parts)
-    if bulk:
-        steps *= tile.slower_bulk * (BOXES_BY_DEPTH if product.by_depth else 1)
-    time = _cycles(tile, work_groups, steps, tile.m + tile.n, tile.busy, units, 0 if bulk else wait)
+    steps, factor = ceil_div(product.steps, parts), tile.factor(bulk, product.by_depth)
     if not bulk:
-        time *= tile.slower
-    elif product.by_depth:  # each element is read once, or by few, from memory
+        time = factor * _cycles(tile, work_groups, steps, tile.m + tile.n, tile.busy, units, wait)
+    else:
+        time = _cycles(tile, work_groups, factor * steps, tile.m + tile.n, tile.busy, units)
+    if bulk and product.by_depth:  # each element is read once, or by few, from memory
         moved = (product.rows + product.columns) * product.depth * product.groups
         time = with_memory(time, moved, places(tile.units, units), walks=False)
     return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
@@ -182,7 +180,7 @@ def choose(
             if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
             for boxes in (False, True) if bulk else (False,):
-                if not tile.factor(boxes):
+                if not tile.factor(boxes, product.by_depth):
                     continue
                 time = cycles(product, tile, parts, units, walks, boxes)
                 if best is None or time < best[0]:

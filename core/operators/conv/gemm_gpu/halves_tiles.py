@@ -75,10 +75,14 @@ class HalvesTile:
     slower_windows: float
     slower_stream: float = 0.0
     slower_bulk: float = 0.0
+    slower_depth: float = 0.0
+    slower_weights: float = 0.0
 
-    def factor(self, bulk: bool) -> float:
+    def factor(self, bulk: bool, by_depth: bool) -> float:
         """Return the factor of estimates, with operands as boxes or not; 0: the tile is not for these."""
-        return self.slower_bulk if bulk else self.slower
+        if not bulk:
+            return self.slower
+        return self.slower_depth if by_depth else self.slower_bulk
 
     @property
     def name(self) -> str:
