@@ -206,6 +206,30 @@ def test_depthwise_kernels_read_lines_ahead(line: str, strip: int, ahead: int, m
                 case.expect_right(plan, case.run(plan))
 
 
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("f16 n2 g16 ic16 ih9 iw12 oc16 kh3 kw3 sh2 sw2 ph1 pw1", "lines_blocks"),
+        ("f16 n2 g16 ic16 ih9 iw12 oc16 kh5 kw5 sh2 sw2 ph2 pw2", "pixels_blocks"),
+        ("bf16 n2 g37 ic37 ih8 iw7 oc37 kh3 kw2 sh2 sw2 ph2 pw0 dh2", "lines_blocks"),  # pixels that no tap meets
+        ("n3 g12 ic12 ih11 iw10 oc12 kh2 kw3 sh3 sw3 ph1 pw2", "pixels_blocks"),
+        ("f16 n1 g8 ic8 ih5 iw6 oc8 kh1 kw1 sh2 sw3", "lines_blocks"),
+        ("n2 g20 ic20 iw23 oc20 kw5 sw2 pw4", "pixels_blocks"),
+        ("bf16 n2 g8 ic8 ih90 iw7 oc8 kh3 kw3 sh2 sw3 ph3 pw4", "lines_blocks"),
+        ("f16 n2 g8 ic8 ih13 iw12 oc8 kh7 kw7 sh2 sw2 ph3 pw3", "pixels_spread"),  # too many gradients
+        ("f16 n1 g8 ic8 ih13 iw18 oc8 kh3 kw3 sh4 sw4 ph1 pw1", "pixels_spread"),  # too many phases
+    ],
+)
+def test_depthwise_gradients_of_data_with_strides(line: str, name: str) -> None:
+    with planning_for(MACHINES[1]) as context:
+        case = Check(core.parse(f"conv backward_data {line} layout=nhwc"))
+        *_, last = depthwise_gpu.plan(case.problem, context.planner).launches
+        assert last.kernel.function_name == f"depthwise_{name}"
+        plan = context.plan(case.problem, "pixels_gpu")
+        case.expect_right(plan, case.run(plan))
+        case.expect_added(plan, case.run(plan))
+
+
 def test_lines_ahead_are_as_many_as_registers_hold() -> None:
     """As many as free registers have room for, and one where a unit has few steps."""
     assert depthwise_gpu._ahead(60, 20, 28) == 3

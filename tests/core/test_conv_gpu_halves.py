@@ -120,6 +120,9 @@ BOXES = {
     "conv forward f16 n2 ic20 ih5 iw6 oc136 kh1 kw1": 1,
     "conv backward_data f16 n2 ic72 ih7 iw9 oc200 kh1 kw1 layout=nhwc": 3,
     "conv backward_data bf16 n1 ic24 iw70 oc72 kw1 layout=nhwc": 1,
+    "conv backward_filter f16 n2 ic72 ih7 iw9 oc200 kh1 kw1 layout=nhwc": 2,
+    "conv backward_filter bf16 n3 ic24 iw70 oc20 kw1 layout=nhwc": 3,  # rows of dy and x with zeros after them
+    "conv backward_filter f16 n2 ic21 ih3 iw5 oc136 kh1 kw1": 1,
 }
 
 
@@ -137,13 +140,18 @@ def boxes_of(problem: core.ConvProblem, context: Context) -> int:
     return sum(isinstance(launch.arguments[0], StructConstant) for launch in launches)
 
 
-@pytest.mark.parametrize("tile", ["64x64", "128x128-1", "parts"])
+@pytest.mark.parametrize("tile", ["64x64", "64x256", "128x128-1", "parts"])
 @pytest.mark.parametrize("text", BOXES)
 def test_boxes_match_float64(text: str, tile: str, boxed: list) -> None:
     """Tiles beyond the matrices' ends, one warpgroup and two, parts that one launch adds, and that two do."""
     large = HalvesTile("wgmma", 128, 128, 3, 1, 64, 0, 1, 1.0, 0.0, 0.0, 1.0)
     small = SMALLEST["wgmma"]
-    boxed[:] = {"64x64": [small, 1], "128x128-1": [large, 1], "parts": [small, BOXES[text], True]}[tile]
+    boxed[:] = {
+        "64x64": [small, 1],
+        "64x256": [replace(large, m=64, n=256, pending=0), 1],
+        "128x128-1": [large, 1],
+        "parts": [small, BOXES[text], True],
+    }[tile]
     context, problem = Context.on(None), core.parse(text)
     assert boxes_of(problem, context) == 1
     check(context, problem, FORMS["wgmma"].NAME, accumulate="n2" in text, rounded_first="layout" not in text)
@@ -200,14 +208,16 @@ def test_maps_are_what_the_driver_encodes(matrix: TensorMap, words: tuple[int, .
 
 
 def test_boxes_are_for_matrices_in_place() -> None:
-    """A device that copies boxes takes them for kernels of one tap, one group and stride 1."""
+    """Of both operands for kernels of one tap, one group and stride 1, and of weights in other backward data."""
     large = replace(an_h200(), has_bulk_copies=True, halves=("wgmma-float16",))
     for text, expected in (
-        ("conv forward f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", True),
-        ("conv backward_data f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", True),
-        ("conv backward_filter f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", False),
-        ("conv forward f16 n64 ic512 ih14 iw14 oc512 kh3 kw3 ph1 pw1 layout=nhwc", False),
-        ("conv forward f16 g2 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", False),
+        ("conv forward f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", 2),
+        ("conv backward_data f16 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", 2),
+        ("conv backward_filter f16 n64 ic2048 ih7 iw7 oc512 kh1 kw1 layout=nhwc", 2),
+        ("conv backward_filter f16 n64 ic2048 ih7 iw7 oc512 kh1 kw1 sh2 sw2 layout=nhwc", 0),
+        ("conv forward f16 n64 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1 layout=nhwc", 0),
+        ("conv backward_data f16 n64 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1 layout=nhwc", 1),
+        ("conv forward f16 g2 n512 ic4096 iw1 oc4096 kw1 layout=nhwc", 0),
     ):
         maps: list[TensorMap] = []
         planner = SimpleNamespace(
@@ -216,7 +226,7 @@ def test_boxes_are_for_matrices_in_place() -> None:
             tensor_map=lambda matrix, maps=maps: maps.append(matrix) or matrix.as_numbers(),
         )
         FORMS["wgmma"].plan(core.parse(text), planner)
-        assert bool(maps) == expected
+        assert len(maps) == expected
 
 
 @pytest.mark.parametrize("tile", tiles("wgmma"), ids=lambda tile: tile.name)
@@ -386,6 +396,78 @@ def test_windows_match_float64(text: str, units: str, forced: list, monkeypatch:
     check(Context.on(None), in_type_of(units, text), FORMS[units].NAME, accumulate="n2" in text)
 
 
+BOXED_WINDOWS = {  # and the number of launches that copy boxes
+    "conv forward f16 n2 ic128 ih7 iw9 oc21 kh3 kw3 ph1 pw1 b1 layout=nhwc": 1,
+    "conv forward bf16 n1 ic192 iw70 oc136 kw4 pw2 layout=nhwc": 1,
+    "conv forward f16 n1 ic64 ih6 iw5 oc72 kh2 kw3 dh2 layout=nhwc": 1,
+    "conv backward_data f16 n2 ic136 ih7 iw8 oc64 kh3 kw3 ph1 pw1 layout=nhwc": 1,
+    "conv backward_data bf16 n2 ic24 ih9 iw8 oc192 kh5 kw3 layout=nhwc": 1,
+    "conv forward bf16 g2 n2 ic128 ih6 iw5 oc48 kh3 kw2 ph2 qh0 layout=nhwc": 0,  # groups
+    "conv forward f16 n2 ic72 ih6 iw5 oc48 kh3 kw3 layout=nhwc": 0,  # steps that have a part of 64 channels
+}
+
+
+BOXED_WEIGHTS = {  # and the parts of the depth
+    "conv backward_data f16 n2 ic136 ih7 iw8 oc64 kh3 kw3 ph1 pw1 layout=nhwc": 3,
+    "conv backward_data bf16 n2 ic24 ih9 iw8 oc192 kh5 kw3 sh2 layout=nhwc": 1,
+    "conv backward_data f16 n1 ic72 iw70 oc128 kw3 dw2 layout=nhwc": 2,
+    "conv backward_data bf16 n1 ic80 id3 ih4 iw5 oc64 kd2 kh3 kw2 pd1 layout=nhwc": 2,
+}
+
+
+@pytest.fixture
+def boxed_weights(forced: list, monkeypatch: pytest.MonkeyPatch) -> tuple[Context, HalvesTile]:
+    """A context whose device's copy engine brings boxes, and a tile that takes them for weights, which is forced."""
+    context, tile = Context.on(None), replace(SMALLEST["wgmma"], slower_weights=1.0)
+    context.device = replace(context.device, has_bulk_copies=True)
+    monkeypatch.setattr(halves, "MOST_PHASES", 0)  # phases of strides one by one
+    forced[:] = [tile, 1]
+    return context, tile
+
+
+@pytest.mark.parametrize("tile", ["64x64", "128x128-1", "joined"])
+@pytest.mark.parametrize("text", BOXED_WEIGHTS)
+def test_boxes_of_weights_match_float64(
+    text: str, tile: str, boxed_weights: tuple[Context, HalvesTile], forced: list
+) -> None:
+    context, small = boxed_weights
+    large = replace(small, m=128, n=128, pending=1)
+    problem, parts = core.parse(text), BOXED_WEIGHTS[text]
+    forced[:] = {"64x64": [small, parts], "128x128-1": [large, 1], "joined": [small, parts, True]}[tile]
+    assert boxes_of(problem, context) >= 1
+    check(context, problem, FORMS["wgmma"].NAME, accumulate="n2" in text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv backward_data bf16 g2 n2 ic128 ih6 iw5 oc128 kh3 kw2 layout=nhwc",
+        "conv backward_data f16 n2 ic72 ih6 iw5 oc72 kh3 kw3 layout=nhwc",  # a step has two taps
+        "conv forward f16 n2 ic64 ih6 iw5 oc64 kh3 kw3 layout=nhwc",
+        "conv backward_filter f16 n2 ic64 ih6 iw5 oc64 kh3 kw3 layout=nhwc",
+    ],
+)
+def test_boxes_of_weights_are_for_whole_steps(text: str, boxed_weights: tuple[Context, HalvesTile]) -> None:
+    assert boxes_of(core.parse(text), boxed_weights[0]) == 0
+
+
+@pytest.mark.parametrize("name", ["dy", "w"])
+def test_boxes_of_weights_at_every_address(name: str, boxed_weights: tuple[Context, HalvesTile]) -> None:
+    """Where gradients or weights do not begin at multiples of 16 bytes, work-items copy both."""
+    problem = core.parse("conv backward_data f16 n1 ic24 ih5 iw6 oc128 kh3 kw3 ph1 pw1 layout=nhwc")
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for argument in problem.arguments():
+        whole = np.full(argument.size + 16, np.nan, np.float16)
+        first = -whole.ctypes.data // 2 % 8 + (argument.name == name)
+        arrays[argument.name] = whole[first:][: argument.size].reshape(argument.shape)
+        if argument.role == "in":
+            arrays[argument.name][...] = rng.standard_normal(argument.shape)
+    boxed_weights[0].plan(problem, FORMS["wgmma"].NAME).run(**arrays)
+    exact = problem.reference({key: arrays[key] for key in ("dy", "w")})["dx"]
+    assert np.abs(arrays["dx"] - exact).max() <= 2**-10 * np.abs(exact).max()
+
+
 EVERY_TILE = core.parse("conv f16 n2 ic136 ih11 iw13 oc200 kh3 kw3 ph1 pw1 layout=nhwc")
 
 
@@ -548,6 +630,16 @@ def test_the_smallest_estimate_is_chosen() -> None:
     few = halves.choose(Product(64, 4096, 4096, 1), candidates, 132)
     assert (few.tile.n, few.parts, few.joined) == (64, 2, True)
     assert halves.choose(Product(256, 2304, 6272, 1), candidates, 132, walks=True).parts > 1
+    # as measured with boxes in backward filter: many steps gain, operands from memory and few steps do not
+    for sizes, boxed in {
+        (512, 2048, 3136): "128x64x8-0",
+        (1024, 256, 12544): "128x128x6-0",
+        (128, 512, 50176): "",
+        (256, 64, 200704): "",
+        (4096, 4096, 512): "",
+    }.items():
+        choice = halves.choose(Product(*sizes, 1, by_depth=True), candidates, 132, bulk=True)
+        assert (choice.tile.name if choice.bulk else "") == boxed
     data = core.parse("conv backward_data f16 n64 ic64 ih1 iw1 oc64 kh1 kw1")
     assert [tile.n for tile in candidates if not halves.serves(tile, data)] == [32]
 

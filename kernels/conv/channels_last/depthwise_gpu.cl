@@ -6,11 +6,12 @@
 //   depthwise_pixels_weights  the weights as [tap][channel], or with `flip` from the last tap to the first
 //   depthwise_pixels          y, or dx at stride 1: STRIP neighbouring pixels of a row, which share what they read
 //   depthwise_pixels_spread   dx at any stride: each pixel looks for the taps that meet a dy
+//   depthwise_pixels_blocks   dx in blocks of a pixel for each phase of a stride, whose taps are known
 //   depthwise_pixels_filter   sums of parts of the images for TAP_ROWS rows of the filters; a work-group takes COLUMNS
 //                             vectors of channels and LANES strips at a time: partial[part][tap][channels]
 //   depthwise_pixels_sum      dw of the parts, in their order
 //
-// MAKES  0 to 4: which of the kernels
+// MAKES  0 to 5: which of the kernels
 #include "common/divide.cl"
 #include "common/epilogue.cl"
 #include "common/channels.cl"
@@ -65,7 +66,7 @@
     const Grid grid, const uint items, const int blocks, const int strips, const int rows, const ulong by_blocks, \
         const ulong by_strips, const ulong by_rows
 
-#if MAKES == 1 || MAKES == 2
+#if MAKES == 1 || MAKES == 2 || MAKES == 5
 // The weights of WIDE channels for a tap.
 void read_weights(real *to, global const real *from) {
 #if WIDE == 4
@@ -153,6 +154,78 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels_
         }
     }
     write_wide(OPEN(dx) + (ulong)place * channels + channel, sum, QUAD_ALIGNED_stored(OPEN(dx)), accumulate);
+}
+#elif MAKES == 5
+// Lines and columns of dy that a block meets.
+#define BLOCK_U ((KH - 1) * DH / SH + 1)
+#define BLOCK_V ((KW - 1) * DW / SW + 1)
+// Global: vectors of channels of blocks; `rows` and `strips` are those of blocks in an image.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_pixels_blocks(
+    CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR(dx), const int accumulate, PLACES) {
+    OPEN_ITEM
+    // dy's last line and column that the block's first pixel meets
+    const int u = (int)(line - image * rows) - grid.begin_h / SH, v = (int)(place - line * strips) - grid.begin_w / SW;
+    const bool quads = QUAD_ALIGNED_stored(OPEN(dy)), written = QUAD_ALIGNED_stored(OPEN(dx));
+    global const stored *const gradients = OPEN(dy) + (ulong)image * oh * ow * channels + channel;
+    raw held[BLOCK_U][BLOCK_V][WIDE];
+// All reads under one condition: addresses outside lead to a pixel that is there.
+#define READ_BLOCK(READ)                                                                                    \
+    UNROLLED                                                                                                \
+    for (int i = 0; i < BLOCK_U; i++) {                                                                     \
+        global const stored *const from = gradients + (ulong)clamp(u - i, 0, oh - 1) * ow * channels;       \
+        UNROLLED                                                                                            \
+        for (int j = 0; j < BLOCK_V; j++) READ(held[i][j], from + (long)clamp(v - j, 0, ow - 1) * channels) \
+    }
+#if WIDE == 4
+    if (quads) {
+        READ_BLOCK(READ_RAWS_stored)
+    } else {
+        READ_BLOCK(GATHER_RAWS_stored)
+    }
+#else
+#define READ_ONE(to, from) (to)[0] = LOAD_RAW(from, 0);
+    READ_BLOCK(READ_ONE)
+#endif
+    real values[BLOCK_U][BLOCK_V][WIDE];
+    UNROLLED
+    for (int i = 0; i < BLOCK_U; i++) {
+        UNROLLED
+        for (int j = 0; j < BLOCK_V; j++) {
+            const bool there = u - i >= 0 && u - i < oh && v - j >= 0 && v - j < ow;
+            take_wide(values[i][j], held[i][j]);
+            WIDTH values[i][j][e] = there ? values[i][j][e] : 0;
+        }
+    }
+    real sum[SH][SW][WIDE];
+    UNROLLED
+    for (int p = 0; p < SH; p++) {
+        UNROLLED
+        for (int q = 0; q < SW; q++) {
+            WIDTH sum[p][q][e] = 0;
+        }
+    }
+    UNROLLED
+    for (int i = 0; i < KH; i++) {
+        UNROLLED
+        for (int j = 0; j < KW; j++) {
+            real weight[WIDE];
+            read_weights(weight, OPEN(weights) + (i * KW + j) * channels + channel);
+            WIDTH sum[i * DH % SH][j * DW % SW][e] =
+                fma(values[i * DH / SH][j * DW / SW][e], weight[e], sum[i * DH % SH][j * DW % SW][e]);
+        }
+    }
+    UNROLLED
+    for (int p = 0; p < SH; p++) {
+        const int r = u * SH + p + grid.begin_h;
+        if (r < 0 || r >= ih) continue;
+        UNROLLED
+        for (int q = 0; q < SW; q++) {
+            const int column = v * SW + q + grid.begin_w;
+            if (column < 0 || column >= iw) continue;
+            write_wide(OPEN(dx) + (((ulong)image * ih + r) * iw + column) * channels + channel, sum[p][q], written,
+                       accumulate);
+        }
+    }
 }
 #elif MAKES == 3
 kernel __attribute__((reqd_work_group_size(COLUMNS, LANES, 1))) void depthwise_pixels_filter(

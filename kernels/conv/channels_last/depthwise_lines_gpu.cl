@@ -6,6 +6,8 @@
 //   depthwise_lines         y, or with FLIP dx at stride 1
 //   depthwise_lines_filter  sums of parts of the images for TAP_ROWS rows of the filters: partial[part][tap][channels];
 //                           a work-group takes COLUMNS vectors of channels and LANES units at a time
+//   depthwise_lines_blocks  dx at other strides, in blocks of a pixel for each phase, whose taps are known: a unit is
+//                           `steps` blocks, and the lines of x are dy's
 //
 // A work-item goes through a unit: STRIP neighbouring columns of `steps` rows of y, which lie ROW_STEP apart, because
 // rows of taps share lines of x only so. A step takes row u of y, and NEW lines of x: the first ones that u meets. The
@@ -13,7 +15,7 @@
 // while a step's numbers are multiplied: addresses outside lead to a pixel that is there, whose bits are replaced by
 // zeros.
 //
-// MAKES  0 or 1: which of the kernels
+// MAKES  0 to 2: which of the kernels
 #include "common/divide.cl"
 #include "common/epilogue.cl"
 #include "common/wide.cl"
@@ -51,8 +53,13 @@
 #define FLIP 0
 #endif
 #define LANES (GROUP / COLUMNS)
+#if MAKES == 2
+#define HELD ((KH - 1) * DH / SH + 1)
+#define SPAN ((KW - 1) * DW / SW + 1)
+#else
 #define HELD ((TAP_ROWS + NEW - 1) / NEW)
 #define SPAN ((STRIP - 1) * SW + (KW - 1) * DW + 1)
+#endif
 #define TAP_AT(t, j) ((t) * SW + (j) * DW)
 #define UNROLLED _Pragma("unroll")
 #if STORAGE == 16 && WIDE == 4
@@ -118,7 +125,7 @@
 
 // The lines of x that a step needs: where one is, how all of them are read, and the values of those of step k, which
 // have been read before, while those of step k + AHEAD are on their way. Steps take turns with AHEAD places.
-#define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * DH)
+#define LINE_OF(k, n) (r0 + ((k) * NEW + (n)) * (MAKES == 2 ? 1 : DH))
 #define READ_SOURCES(READ)                                                                   \
     UNROLLED                                                                                 \
     for (int n = 0; n < NEW; n++) {                                                          \
@@ -141,6 +148,33 @@
     }                                                                               \
     const int next = k + AHEAD;                                                     \
     READ_STEP(READ_LINES)
+
+#if MAKES != 1
+// Reads the filters of a work-item's channels.
+ALWAYS_INLINE void read_filters(real weight[KH * KW][WIDE], global const stored *ws, const bool quads) {
+#define WEIGHT_OF(t, e) ((e) * (KH * KW) + (FLIP ? KH * KW - 1 - (t) : (t)))
+#if WIDE == 4
+    raw packed[KH * KW][RAWS];
+    if (quads) {
+        UNROLLED
+        for (int t = 0; t < KH * KW; t++) READ_RAWS_stored(packed[t], ws + 4 * t)
+    } else {
+        UNROLLED
+        for (int t = 0; t < KH * KW; t++) GATHER_RAWS_stored(packed[t], ws + 4 * t)
+    }
+    real all[KH * KW][4];
+    UNROLLED
+    for (int t = 0; t < KH * KW; t++) take_wide(all[t], packed[t]);
+    UNROLLED
+    for (int t = 0; t < KH * KW; t++) {
+        WIDTH weight[t][e] = all[WEIGHT_OF(t, e) / 4][WEIGHT_OF(t, e) % 4];
+    }
+#else
+    UNROLLED
+    for (int t = 0; t < KH * KW; t++) weight[t][0] = LOAD(ws, WEIGHT_OF(t, 0));
+#endif
+}
+#endif
 
 #if MAKES == 0
 ALWAYS_INLINE void go_down(global const stored *x, const real weight[KH * KW][WIDE], const real first[WIDE],
@@ -223,33 +257,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines(
     const int v = (int)(unit - line * strips) * STRIP, chunk = line - image * chunks;
     const int u0 = chunk % ROW_STEP + chunk / ROW_STEP * steps * ROW_STEP;
     real weight[KH * KW][WIDE], first[WIDE];
-    global const stored *const ws = OPEN(w) + (long)channel * (KH * KW);
-#define WEIGHT_OF(t, e) ((e) * (KH * KW) + (FLIP ? KH * KW - 1 - (t) : (t)))
-#if WIDE == 4
-    raw packed[KH * KW][RAWS];
-    if (QUAD_ALIGNED_stored(OPEN(w))) {
-        UNROLLED
-        for (int t = 0; t < KH * KW; t++) READ_RAWS_stored(packed[t], ws + 4 * t)
-    } else {
-        UNROLLED
-        for (int t = 0; t < KH * KW; t++) GATHER_RAWS_stored(packed[t], ws + 4 * t)
-    }
-    real all[KH * KW][4];
-    UNROLLED
-    for (int t = 0; t < KH * KW; t++) take_wide(all[t], packed[t]);
-    UNROLLED
-    for (int t = 0; t < KH * KW; t++) {
-        WIDTH weight[t][e] = all[WEIGHT_OF(t, e) / 4][WEIGHT_OF(t, e) % 4];
-    }
-#else
-    UNROLLED
-    for (int t = 0; t < KH * KW; t++) weight[t][0] = LOAD(ws, WEIGHT_OF(t, 0));
-#endif
+    read_filters(weight, OPEN(w) + (long)channel * (KH * KW), QUAD_ALIGNED_stored(OPEN(w)));
     WIDTH first[e] = has_bias ? LOAD(OPEN(b), channel + e) : 0;
     go_down(OPEN(x), weight, first, OPEN(y), image, u0, v, steps, channel, channels, grid, QUAD_ALIGNED_stored(OPEN(x)),
             QUAD_ALIGNED_stored(OPEN(y)), accumulate PASS_EPILOGUE);
 }
-#else
+#elif MAKES == 1
 // Adds a unit's products.
 ALWAYS_INLINE void add_unit(real sum[TAP_ROWS * KW][WIDE], global const stored *x, global const stored *dy,
                             const long image, const int u0, const int v, const int steps, const int tap_row,
@@ -354,5 +367,87 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines_f
         if (first + e < channels && tap_row * KW + t < KH * KW)
             OPEN(partial)[((long)part * (KH * KW) + tap_row * KW + t) * channels + first + e] = total;
     }
+}
+#else
+ALWAYS_INLINE void go_down_blocks(global const stored *dy, const real weight[KH * KW][WIDE], global stored *dx,
+                                  const long image, const int u0, const int v, const int steps, const int channel,
+                                  const int channels, const Grid grid, const bool quads, const bool written,
+                                  const int accumulate) {
+    const int ih = grid.size_h, iw = grid.size_w, rows = grid.source_h, width = grid.source_w;
+    const int r0 = u0 - (HELD - 1), column0 = v * SW + grid.begin_w;
+    PLACES(columns, SPAN, v - (SPAN - 1), iw)
+    global const stored *const xs = dy + image * ih * iw * channels + channel;
+    global stored *const target = dx + image * rows * width * channels + channel;
+    real held[HELD][SPAN][WIDE];
+    UNROLLED
+    for (int h = 0; h < HELD; h++) {
+        UNROLLED
+        for (int s = 0; s < SPAN; s++) {
+            WIDTH held[h][s][e] = 0;
+        }
+    }
+    const int all = steps + HELD - 1, lines_end = UNTIL(LINE_OF(all - 1, 0), ih);
+    raw lines[AHEAD][NEW][SPAN][RAWS];
+#define READ_LINES(READ) READ_SOURCES(READ)
+    READ_FIRST_LINES
+    _Pragma("unroll 1") for (int first_step = 0; first_step < all; first_step += AHEAD) {
+        UNROLLED
+        for (int place = 0; place < AHEAD; place++) {
+            const int k = first_step + place;
+            if (k >= all) break;
+            TAKE_LINES
+            UNROLLED
+            for (int s = 0; s < SPAN; s++) {
+                UNROLLED
+                for (int h = HELD - 1; h > 0; h--) {
+                    WIDTH held[h][s][e] = held[h - 1][s][e];
+                }
+                WIDTH held[0][s][e] = values[0][s][e];
+            }
+            if (k < HELD - 1) continue;
+            UNROLLED
+            for (int p = 0; p < SH; p++) {
+                const int row = LINE_OF(k, 0) * SH + p + grid.begin_h;
+                if (row < 0 || row >= rows) continue;
+                UNROLLED
+                for (int q = 0; q < SW; q++) {
+                    const int column = column0 + q;
+                    real sum[WIDE];
+                    WIDTH sum[e] = 0;
+                    UNROLLED
+                    for (int i = 0; i < KH; i++) {
+                        if (i * DH % SH != p) continue;
+                        UNROLLED
+                        for (int j = 0; j < KW; j++) {
+                            if (j * DW % SW != q) continue;
+                            WIDTH sum[e] =
+                                fma(held[i * DH / SH][SPAN - 1 - j * DW / SW][e], weight[i * KW + j][e], sum[e]);
+                        }
+                    }
+                    if (column >= 0 && column < width)
+                        write_wide(target + ((long)row * width + column) * channels, sum, written, accumulate);
+                }
+            }
+        }
+    }
+}
+
+// A work-item for each vector of channels of each unit; strips are columns of blocks of an image, and chunks of `steps`
+// rows of them.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_lines_blocks(
+    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const Grid grid, const uint items,
+    const int blocks, const int strips, const int chunks, const int steps, const ulong by_blocks, const ulong by_strips,
+    const ulong by_chunks) {
+    const uint item = get_global_id(0);
+    if (item >= items) return;
+    const uint unit = quotient(item, by_blocks), line = quotient(unit, by_strips), image = quotient(line, by_chunks);
+    const int channel = (int)(item - unit * blocks) * WIDE, channels = blocks * WIDE;
+    // dy's last line and column that the unit's first pixel meets
+    const int u0 = (int)(line - image * chunks) * steps - grid.begin_h / SH;
+    const int v = (int)(unit - line * strips) - grid.begin_w / SW;
+    real weight[KH * KW][WIDE];
+    read_filters(weight, OPEN(w) + (long)channel * (KH * KW), QUAD_ALIGNED_stored(OPEN(w)));
+    go_down_blocks(OPEN(dy), weight, OPEN(dx), image, u0, v, steps, channel, channels, grid,
+                   QUAD_ALIGNED_stored(OPEN(dy)), QUAD_ALIGNED_stored(OPEN(dx)), accumulate);
 }
 #endif

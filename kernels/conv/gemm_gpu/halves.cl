@@ -16,29 +16,38 @@
 // has the parts of a tile as work-items have them.
 //
 // BULK: where addresses allow it, tiles are boxes of both operands' maps that one work-item more asks for
-// (micro/bulk.cl): matrices in place, of one group, in FORWARD and DATA.
+// (micro/bulk.cl): matrices in place, of one group. WEIGHT_BOXES: the tiles of weights alone are boxes, for which the
+// first work-item asks: DATA of one group, and WHOLE.
 //
 // With STATISTICS the forward product leaves the sums of a batch norm, with GRADIENT_SUMS the product of backward data
 // those of a norm's gradient (store/sums.cl).
 //
-// Global: work-groups for tiles, columns innermost: neighbours in time read the same rows; parts; groups.
+// Global: work-groups for tiles, innermost the axis with fewer of them: neighbours in time read the same part of the
+// larger operand; parts; groups.
 
 #include "conv/gemm_gpu/halves_product.cl"
 
 #ifdef MICRO
 #define PHASES 0
-#include "conv/gemm_gpu/loaders/halves.cl"
-
 #ifndef BULK
 #define BULK 0
 #endif
-#if BULK
+#include "conv/gemm_gpu/loaders/halves.cl"
+
+#if BULK || WEIGHT_BOXES
 #include "conv/gemm_gpu/micro/bulk.cl"
+#endif
+#if BULK
 #define MAPS_PARAMETERS const TensorMap a_map, const TensorMap b_map,
 #define ITEMS (THREADS + BULK_WARP)
+#define BOX_ROWS(size) ((size) % 128 ? (size) : 128)  // of the boxes of a tile whose rows are not the depth
+#else
+#define ITEMS THREADS
+#if WEIGHT_BOXES
+#define MAPS_PARAMETERS const TensorMap b_map,
 #else
 #define MAPS_PARAMETERS
-#define ITEMS THREADS
+#endif
 #endif
 
 #define LOCAL_BYTES (TILES_BYTES > STAGED_BYTES ? TILES_BYTES : STAGED_BYTES)
@@ -104,19 +113,60 @@ ALWAYS_INLINE bool join_parts(float sums[SUMS], global float *all, volatile glob
     return true;
 }
 #endif
+#if WEIGHT_BOXES
+#define TAKE_BOXES , local ulong *barriers, BULK_MAP boxes
+#define PASS_BOXES_OF_WEIGHTS , BULK_STATE(barriers), b_boxes
+#define OPEN_BOXES                      \
+    if (aligned) {                      \
+        BULK_OPEN(barriers, STAGES, 1); \
+        barrier(CLK_LOCAL_MEM_FENCE);   \
+    }
+#if EMULATED
+#define ASKS true
+#define AWAIT_WEIGHTS
+#else
+#define ASKS (get_local_id(0) == 0)
+#define AWAIT_WEIGHTS \
+    if (aligned) bulk_wait(ARRIVED(barriers, now), phase)
+#endif
+// Asks for the weights of the step that the loader copies next. Columns that are not there are those of the first box
+// again: a box that lies wholly beyond its matrix is a fault on the device.
+#define ASK_FOR_WEIGHTS(stage)                                                                                   \
+    if (aligned && ASKS) {                                                                                       \
+        BULK_ASK(barriers, stage, B_TILE * 2);                                                                   \
+        const int first_column = kernel_tap(loader.walk, met) * columns + column_tile;                           \
+        for (int block = 0; block < TILE_N; block += 64)                                                         \
+            BULK_COPY(B_STAGE(stage) + block * HALVES_DEPTH, boxes, b,                                           \
+                      first_column + (column_tile + block < columns ? block : 0), loader.walk.channel, barriers, \
+                      stage);                                                                                    \
+    }
+#else
+#define TAKE_BOXES
+#define PASS_BOXES_OF_WEIGHTS
+#define OPEN_BOXES
+#define AWAIT_WEIGHTS
+#define ASK_FOR_WEIGHTS(stage)
+#endif
 // Adds the products of `steps` steps of the depth from step `first` on.
 ALWAYS_INLINE void multiply_steps(
     float sums[SUMS], local ushort *tiles, global const stored *a, global const stored *b, const int rows,
     const int columns, const int depth, const int channels, const int row_step, const int groups, const int group,
     const int row_tile, const int column_tile, const int first, const int steps, const bool aligned, const Grid grid,
-    const Taps met, const Divisors by TAKE_EXCHANGE) {
+    const Taps met, const Divisors by TAKE_BOXES TAKE_EXCHANGE) {
     if (steps <= 0) return;
+#if WEIGHT_BOXES
+    uint phase = 0;
+#endif
+    OPEN_BOXES
     Loader loader;
     loader_open(&loader, a, b, rows, columns, depth, channels, row_step, groups, group, row_tile, column_tile, first,
                 grid, met, by);
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) {
-        if (i < steps) COPY_STEP(i, grid, met);
+        if (i < steps) {
+            ASK_FOR_WEIGHTS(i)
+            COPY_STEP(i, grid, met);
+        }
         COPIES_COMMIT;
     }
     int now = 0, next = AHEAD % STAGES;
@@ -124,10 +174,17 @@ ALWAYS_INLINE void multiply_steps(
         COPIES_WAIT(AHEAD - 1);
         FENCE_TILES;
         barrier(CLK_LOCAL_MEM_FENCE);  // the step's tiles are there, and those of `next` are not read any more
+        AWAIT_WEIGHTS;
         MULTIPLY(sums, A_STAGE(now), 0, B_STAGE(now));
-        if (step + AHEAD < steps) COPY_STEP(next, grid, met);
+        if (step + AHEAD < steps) {
+            ASK_FOR_WEIGHTS(next)
+            COPY_STEP(next, grid, met);
+        }
         COPIES_COMMIT;
         PRODUCTS_WAIT(sums, PENDING);
+#if WEIGHT_BOXES
+        phase ^= now + 1 == STAGES;
+#endif
         now = now + 1 == STAGES ? 0 : now + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }
@@ -138,20 +195,30 @@ ALWAYS_INLINE void multiply_steps(
 #if BULK
 // Does what multiply_steps does, with boxes. Returns false to work-items that take no part in products.
 ALWAYS_INLINE bool multiply_boxes(float sums[SUMS], local ushort *tiles, local ulong *barriers, BULK_MAP a_map,
-                                  BULK_MAP b_map, global const stored *a, global const stored *b, const int columns,
-                                  const int row_tile, const int column_tile, const int first, const int steps) {
+                                  BULK_MAP b_map, global const stored *a, global const stored *b, const int rows,
+                                  const int columns, const int row_tile, const int column_tile, const int first,
+                                  const int steps) {
     BULK_OPEN(barriers, STAGES, THREADS / 32);
     barrier(CLK_LOCAL_MEM_FENCE);
-// Copies both tiles of a step. Columns of B that are not there are those of the first box again: a box that lies wholly
-// beyond its matrix is a fault on the device.
-#define COPY_A(stage, step) BULK_COPY(A_STAGE(stage), a_map, a, (first + (step)) * 64, row_tile, barriers, stage)
-#if B_BY_DEPTH
-#define COPY_B(stage, step)                                                                                   \
-    for (int i = 0; i < TILE_N; i += 64)                                                                      \
-    BULK_COPY(B_STAGE(stage) + i * HALVES_DEPTH, b_map, b, column_tile + (column_tile + i < columns ? i : 0), \
+// Copies both tiles of a step. Rows of A and columns of B that are not there are those of the first box again: a box
+// that lies wholly beyond its matrix is a fault on the device.
+#define COPY_BY_DEPTH(to, map, from, begin, end, size, stage, step)                                    \
+    for (int block = 0; block < size; block += 64)                                                     \
+    BULK_COPY((to) + block * HALVES_DEPTH, map, from, (begin) + ((begin) + block < (end) ? block : 0), \
               (first + (step)) * 64, barriers, stage)
+#define COPY_BY_ROWS(to, map, from, begin, end, size, stage, step)           \
+    for (int block = 0; block < size; block += BOX_ROWS(size))               \
+    BULK_COPY((to) + block * HALVES_DEPTH, map, from, (first + (step)) * 64, \
+              (begin) + ((begin) + block < (end) ? block : 0), barriers, stage)
+#if A_BY_DEPTH
+#define COPY_A(stage, step) COPY_BY_DEPTH(A_STAGE(stage), a_map, a, row_tile, rows, TILE_M, stage, step)
 #else
-#define COPY_B(stage, step) BULK_COPY(B_STAGE(stage), b_map, b, (first + (step)) * 64, column_tile, barriers, stage)
+#define COPY_A(stage, step) COPY_BY_ROWS(A_STAGE(stage), a_map, a, row_tile, rows, TILE_M, stage, step)
+#endif
+#if B_BY_DEPTH
+#define COPY_B(stage, step) COPY_BY_DEPTH(B_STAGE(stage), b_map, b, column_tile, columns, TILE_N, stage, step)
+#else
+#define COPY_B(stage, step) COPY_BY_ROWS(B_STAGE(stage), b_map, b, column_tile, columns, TILE_N, stage, step)
 #endif
 #define COPY_BOXES(stage, step)                       \
     BULK_ASK(barriers, stage, (A_TILE + B_TILE) * 2); \
@@ -206,11 +273,18 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel vo
     const int rows, const int columns, const int depth, const int channels, const int row_step, const int steps_of_part,
     const int groups, const Grid grid, const Target place, const Taps met,
     const Divisors by COUNTERS_PARAMETER EPILOGUE_PARAMETERS STATISTICS_PARAMETERS) {
-    const uint column_tiles = (uint)(columns + TILE_N - 1) / TILE_N, tile = get_group_id(0);
-    const int row_tile = tile / column_tiles * TILE_M, column_tile = tile % column_tiles * TILE_N;
+    const uint row_tiles = (uint)(rows + TILE_M - 1) / TILE_M, column_tiles = (uint)(columns + TILE_N - 1) / TILE_N;
+    const uint tile = get_group_id(0), inner_tiles = min(row_tiles, column_tiles), outer = tile / inner_tiles;
+    const uint inner = tile - outer * inner_tiles;
+    const int row_tile = (row_tiles < column_tiles ? inner : outer) * TILE_M;
+    const int column_tile = (row_tiles < column_tiles ? outer : inner) * TILE_N;
     const int group = get_group_id(2), part = SPLIT ? get_group_id(1) : 0, first = part * steps_of_part;
     const int steps = min((depth + HALVES_DEPTH - 1) / HALVES_DEPTH - first, steps_of_part);
-#if !BULK
+#if WEIGHT_BOXES
+    const bool aligned = (ulong)OPEN(a) % 16 == 0 && BULK_REACHES(OPEN(b));
+    BULK_BARRIERS(barriers, STAGES)
+    OPEN_MAP(b_boxes, conv_gemm_halves, 0, b_map);
+#elif !BULK
     const bool aligned = ((ulong)OPEN(a) | (ulong)OPEN(b)) % 16 == 0;
 #endif
     local uchar memory[LOCAL_BYTES] TILE_ALIGNMENT;
@@ -226,8 +300,8 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel vo
     if (BULK_REACHES(OPEN(a)) && BULK_REACHES(OPEN(b))) {
         OPEN_MAP(a_boxes, conv_gemm_halves, 0, a_map);
         OPEN_MAP(b_boxes, conv_gemm_halves, 1, b_map);
-        if (!multiply_boxes(sums, tiles, BULK_STATE(barriers), a_boxes, b_boxes, OPEN(a), OPEN(b), columns, row_tile,
-                            column_tile, first, steps))
+        if (!multiply_boxes(sums, tiles, BULK_STATE(barriers), a_boxes, b_boxes, OPEN(a), OPEN(b), rows, columns,
+                            row_tile, column_tile, first, steps))
             return;
     } else if (get_local_id(0) >= THREADS) {
         return;
@@ -235,11 +309,11 @@ ONE_BY_ONE OF_WAVES __attribute__((reqd_work_group_size(ITEMS, 1, 1))) kernel vo
 #else
     if (aligned)
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
-                       column_tile, first, steps, true, grid, met, by PASS_EXCHANGE);
+                       column_tile, first, steps, true, grid, met, by PASS_BOXES_OF_WEIGHTS PASS_EXCHANGE);
     else
 #endif
         multiply_steps(sums, tiles, OPEN(a), OPEN(b), rows, columns, depth, channels, row_step, groups, group, row_tile,
-                       column_tile, first, steps, false, grid, met, by PASS_EXCHANGE);
+                       column_tile, first, steps, false, grid, met, by PASS_BOXES_OF_WEIGHTS PASS_EXCHANGE);
 
 #if SPLIT && !JOINED
     global real *const to = OPEN(sums) + ((long)part * groups + group) * rows * columns;

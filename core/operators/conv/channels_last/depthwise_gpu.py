@@ -22,11 +22,12 @@ from clgraft.core.problem import SMALL, ceil_div, in_3d
 NAME = "pixels_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "conv/channels_last/depthwise_gpu.cl"
-WEIGHTS, PIXELS, SPREAD, FILTER, SUM = range(5)  # the file's MAKES: what a program holds
+WEIGHTS, PIXELS, SPREAD, FILTER, SUM, BLOCKS = range(6)  # the file's MAKES: what a program holds
 GROUP = 128
 WIDE = 4  # channels of a work-item
 STRIPS = (4, 2, 1)  # pixels of a row that a work-item computes
 MOST_SPAN = 12  # columns that these read together
+MOST_BLOCK = 9  # phases of a stride, and vectors of dy, that a work-item keeps in registers
 MOST_TAPS, MOST_ROW_TAPS = 121, 11  # which are unrolled
 MOST_SUMS = 9  # taps whose gradients a work-item keeps in registers
 MOST_COLUMNS = 32  # work-items of a work-group along the channels
@@ -37,7 +38,7 @@ LARGEST = 2**31 - 1
 
 # Of kernels that go down the rows
 LINES_FILE = "conv/channels_last/depthwise_lines_gpu.cl"
-LINES, LINES_FILTER = range(2)  # the file's MAKES
+LINES, LINES_FILTER, LINES_BLOCKS = range(3)  # the file's MAKES
 LINES_SPAN = 8  # columns of a line that a work-item reads, at most
 LINES_TAPS, LINES_SUMS = 9, 10  # taps whose weights, or the sums of whose gradients, it keeps in registers
 MANY_ITEMS, FEW_ITEMS = 384, 256  # work-items of a compute unit at the same time
@@ -164,7 +165,7 @@ class _DepthwiseBuilder:
         """Return a kernel that goes down the rows of strips of so many columns."""
         sizes = {"KH": self.kh, "KW": self.kw, "SH": self.sh, "SW": self.sw, "DH": self.dh, "DW": self.dw}
         defines = {**GRID.defines(), **sizes, "MAKES": makes, "WIDE": self.wide, "STRIP": strip, **more}
-        defines |= {"ROW_STEP": self.dh // gcd(self.sh, self.dh), "NEW": self.new_lines}
+        defines = {"ROW_STEP": self.dh // gcd(self.sh, self.dh), "NEW": self.new_lines, **defines}
         return self.planner.kernel(LINES_FILE, name, defines, self.problem.dtype, MAD_ENABLE)
 
     def chunked(self, rows: int, chunks: int) -> tuple[int, int]:
@@ -270,13 +271,56 @@ class _DepthwiseBuilder:
         if self.sh == self.sw == 1:
             go = self.lines if self.goes_down(LINES_TAPS) else self.pixels
             return go("dy", "dx", turned=True)
-        _, rows, columns = in_3d(self.problem.in_size, 1)
-        places, items = self.places(pixel_grid(self.problem), rows, columns)
-        kernel = self.kernel("depthwise_pixels_spread", SPREAD, SH=self.sh, SW=self.sw)
+        problem = self.problem
+        met = self.met(self.kh, self.dh, self.sh), self.met(self.kw, self.dw, self.sw)
+        together = max(self.sh * self.sw, prod(met)) <= MOST_BLOCK and min(*problem.in_size, *problem.out_size) > 0
+        if together and problem.dtype in SMALL and self.kh * self.kw <= LINES_TAPS and met[1] <= LINES_SPAN:
+            return self.lines_blocks(*met)
+        _, rows, columns = self.block_sizes() if together else in_3d(problem.in_size, 1)
+        places, items = self.places(pixel_grid(problem), rows, columns)
+        name, makes = ("depthwise_pixels_blocks", BLOCKS) if together else ("depthwise_pixels_spread", SPREAD)
+        kernel = self.kernel(name, makes, SH=self.sh, SW=self.sw)
         weights, first = self.weights("dx", False)
         arguments = (Buffer("dy"), weights, Buffer("dx"), Accumulate("dx"), *places)
         rest = Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, ("dx",))
         return Launches((first, rest), first.prepares[0])
+
+    @staticmethod
+    def met(taps: int, dilate: int, stride: int) -> int:
+        """Return how many pixels of dy next to each other a block of phases meets, on an axis."""
+        return (taps - 1) * dilate // stride + 1
+
+    def block_sizes(self) -> tuple[int, ...]:
+        """Return the blocks of phases on each axis of an image."""
+        problem = self.problem
+        axes = zip(in_3d(problem.in_size, 1), in_3d(problem.pad_begin, 0), in_3d(problem.stride, 1))
+        return tuple((size - 1 + pad) // stride - pad // stride + 1 for size, pad, stride in axes)
+
+    def lines_blocks(self, held: int, span: int) -> Launches:
+        """Return the launch that goes down the rows of blocks of phases, which meet so many lines and columns of dy."""
+        problem = self.problem
+        _, rows, columns = self.block_sizes()
+        at_once = self.planner.device.compute_units * MANY_ITEMS
+
+        def split(wanted: int) -> tuple[float, int, int]:
+            steps = ceil_div(rows, wanted)
+            chunks = ceil_div(rows, steps)
+            rounds = problem.batch * columns * self.blocks * chunks / at_once
+            rounds = max(1.0, ceil(rounds) if rounds < WHOLE_ROUNDS else rounds)
+            return rounds * (steps + held - 1 + LINES_START), chunks, steps
+
+        _, chunks, steps = min(split(wanted) for wanted in range(1, rows + 1))
+        items = problem.batch * columns * self.blocks * chunks
+        free = LINES_REGISTERS - self.wide * (held * span + self.kh * self.kw)
+        ahead = _ahead(free, span * self.raws, steps)
+        more = {"GROUP": GROUP, "AHEAD": ahead, "ROW_STEP": 1, "NEW": 1}
+        arguments = (
+            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), pixel_grid(problem)),
+            *(Constant(np.uint32(items)), *ints(self.blocks, columns, chunks, steps)),
+            *(divisor_argument(size) for size in (self.blocks, columns, chunks)),
+        )
+        kernel = self.line_kernel("depthwise_lines_blocks", LINES_BLOCKS, 1, **more)
+        return Launches((Launch(kernel, (ceil_div(items, GROUP) * GROUP,), (GROUP,), arguments, ("dx",)),))
 
     def backward_filter(self) -> Launches:
         if self.goes_down(MOST_TAPS):

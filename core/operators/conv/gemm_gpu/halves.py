@@ -84,6 +84,7 @@ REGISTERS_OF_SUMS = 128  # of a work-item that adds up gradients while it stores
 SLICES = (16, 8, 4, 2, 1)  # of the parts, which work-items add side by side
 MOST_GROUPS = 2**16 - 1  # they are an axis of launches, and devices limit its work-groups
 BULK = "bulk-"  # in front of a tile whose operands are copied as boxes, in settings
+BOX_ROWS = 128  # of the boxes of larger tiles, as the kernel has it
 BULK_WARP = 32  # work-items more of its work-groups, as the kernel has it
 MOST_PHASES = 9  # of a stride in one launch: they are a kernel argument
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth that a search tries
@@ -100,11 +101,6 @@ class Leaving:
 def serves(tile: HalvesTile, problem: ConvProblem) -> bool:
     """Return whether a tile has whole blocks of columns: forward alone reads rows of them as they are."""
     return tile.n % 64 == 0 or problem.direction == "forward"
-
-
-def brings_boxes(problem: ConvProblem, planner: Planner) -> bool:
-    """Return whether a device copies boxes of matrices, and not for backward filter, which is no faster so."""
-    return planner.device.has_bulk_copies and problem.direction != "backward_filter"
 
 
 class Halves:
@@ -128,7 +124,7 @@ class Halves:
             for parts in PARTS:
                 if tile.slower:
                     yield {"tile": tile.name, "parts": parts}
-                if tile.slower_bulk and brings_boxes(problem, planner):
+                if tile.factor(True, problem.direction == "backward_filter") and planner.device.has_bulk_copies:
                     yield {"tile": f"{BULK}{tile.name}", "parts": parts}
 
     def fuses(self, problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -363,7 +359,7 @@ class _HalvesBuilder:
         name, parts = str(self.settings["tile"]), int(self.settings["parts"])
         bulk = bulk and name.startswith(BULK)
         name = name[len(BULK) :] if bulk else name
-        fit = (tile for tile in self.tiles if tile.name == name and tile.factor(bulk))
+        fit = (tile for tile in self.tiles if tile.name == name and tile.factor(bulk, product.by_depth))
         tile = next(fit, None)
         if tile is None or parts < 1:
             raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {self.planner.device.name}")
@@ -376,15 +372,30 @@ class _HalvesBuilder:
     def copies_boxes(self, product: Product, grid: Grid) -> bool:
         """Return whether boxes of both operands, matrices in place, can be copied."""
         plain = grid.plain and product.groups == 1 and product.depth > 0
-        return plain and brings_boxes(self.problem, self.planner)
+        return plain and self.planner.device.has_bulk_copies
 
-    def boxes(self, operation: str, product: Product, tile: HalvesTile) -> tuple[Any, ...]:
+    def boxes(self, operation: str, product: Product, tile: HalvesTile, row_step: int) -> tuple[Any, ...]:
         """Return the maps of both operands (``kernels/conv/gemm_gpu/micro/bulk.cl``)."""
         rows, columns, depth = product.rows, product.columns, product.depth
-        a, b = TensorMap(depth, rows, depth, tile.m), TensorMap(depth, columns, depth, tile.n)
-        if operation == "DATA":
+        box_m, box_n = (size if size % BOX_ROWS else BOX_ROWS for size in (tile.m, tile.n))
+        a, b = TensorMap(depth, rows, depth, box_m), TensorMap(depth, columns, depth, box_n)
+        if operation != "FORWARD":
             b = TensorMap(columns, depth, columns, HALVES_DEPTH)
-        return tuple(self.planner.tensor_map(each) if self.native else each.as_numbers() for each in (a, b))
+        if operation == "FILTER":
+            a = TensorMap(rows, depth, row_step, HALVES_DEPTH)
+        return tuple(map(self.tensor_map, (a, b)))
+
+    def weight_boxes(self, product: Product, tile: HalvesTile, channels: int) -> TensorMap | None:
+        """Return the boxes of weights in backward data; None where work-items copy them."""
+        whole = product.groups == 1 and product.depth > 0 and channels % HALVES_DEPTH == 0
+        if not (whole and tile.slower_weights and self.planner.device.has_bulk_copies):
+            return None
+        columns = prod(self.problem.kernel) * product.columns
+        return TensorMap(columns, channels, columns, HALVES_DEPTH)
+
+    def tensor_map(self, matrix: TensorMap) -> StructConstant:
+        """Return a map as the device's copy engine takes it, or as kernels that compute what that does."""
+        return self.planner.tensor_map(matrix) if self.native else matrix.as_numbers()
 
     def pixel_product(self, operation: str, grid: Grid, source: Any, weights: Any, columns: int, channels: int) -> None:
         """Add forward, or a phase of backward data: rows are pixels, columns the result's channels."""
@@ -586,7 +597,7 @@ class _HalvesBuilder:
     def filter_product(self, dy: Any, x: Any, row_step: int, inputs: int) -> None:
         """Add backward filter: the depth is dy's pixels, which are `row_step` elements apart."""
         grid = forward_grid(self.problem)
-        product = Product(self.outputs, inputs * grid.taps, grid.pixels, self.groups)
+        product = Product(self.outputs, inputs * grid.taps, grid.pixels, self.groups, by_depth=True)
         self.product("FILTER", product, grid, (dy, x), inputs, row_step, inputs, self.inputs)
 
     def product(
@@ -604,6 +615,9 @@ class _HalvesBuilder:
         choice = self.choose(product, operation == "FILTER" and not grid.plain, self.copies_boxes(product, grid))
         split, joined = choice.parts > 1 or kept < wide, choice.joined and kept == wide
         self.expect_sums(product, choice.tile, split and not joined)
+        weights = None
+        if operation == "DATA" and not choice.bulk:
+            weights = self.weight_boxes(product, choice.tile, channels)
         dense = {
             "DENSE": int(all(a.size == a.target and (a.target_stride, a.target_begin) == (1, 0) for a in grid.axes))
         }
@@ -617,7 +631,7 @@ class _HalvesBuilder:
             "AXES": grid.used_axes,
             "WHOLE": int(operation != "FILTER" and channels % HALVES_DEPTH == 0),
             **dense,
-            **({"BULK": 1} if choice.bulk else {}),
+            **({"BULK": 1} if choice.bulk else {"WEIGHT_BOXES": 1} if weights else {}),
         }
         problem, result = self.problem, self.result
         has_bias = int(problem.direction == "forward" and problem.bias)
@@ -633,7 +647,8 @@ class _HalvesBuilder:
             sums = (self.layout.take(choice.parts * product.groups * elements * 4, 4),)
         finishes = joined or not split
         arguments = (
-            *(self.boxes(operation, product, choice.tile) if choice.bulk else ()),
+            *(self.boxes(operation, product, choice.tile, row_step) if choice.bulk else ()),
+            *((self.tensor_map(weights),) if weights else ()),
             *operands,
             *(*sums, *(finish if finishes else ())),
             *(*ints(has_bias), Accumulate(result), *ints(*sizes, product.depth, channels, row_step)),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.constants import HALVES_DEPTH
+from clgraft.core.operators.conv.gemm_gpu.halves_stream import with_memory
 from clgraft.core.operators.conv.gemm_gpu.halves_tiles import ROWS, HalvesTile, Product, costs, places
 from clgraft.core.operators.conv.gemm_gpu.halves_windows import Windows
 from clgraft.core.operators.conv.gemm_gpu.product import LARGEST, splits
@@ -50,14 +51,20 @@ def cycles(
     """Estimate the time of a product with a tile in so many parts, in cycles of one of so many compute units.
 
     `walks`: the depth is pixels whose taps are looked for, as in backward filter. `bulk`: operands are copied as boxes.
+    Then the tile's factor is that of its steps alone.
     """
     work_groups = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups * parts
     cost = costs(tile.units)
     rows, columns = (cost.copy_rows, cost.copy_columns) if walks else (cost.copy, cost.copy)
     wait = (rows * tile.m + columns * tile.n) * HALVES_DEPTH / VECTOR / tile.threads
-    time = tile.factor(bulk) * _cycles(
-        tile, work_groups, ceil_div(product.steps, parts), tile.m + tile.n, tile.busy, units, wait
-    )
+    steps, factor = ceil_div(product.steps, parts), tile.factor(bulk, product.by_depth)
+    if not bulk:
+        time = factor * _cycles(tile, work_groups, steps, tile.m + tile.n, tile.busy, units, wait)
+    else:
+        time = _cycles(tile, work_groups, factor * steps, tile.m + tile.n, tile.busy, units)
+    if bulk and product.by_depth:  # each element is read once, or by few, from memory
+        moved = (product.rows + product.columns) * product.depth * product.groups
+        time = with_memory(time, moved, places(tile.units, units), walks=False)
     return time + (adding(product, tile, parts)[0] if parts > 1 else 0)
 
 
@@ -173,7 +180,7 @@ def choose(
             if (parts > 1 and too_many) or count * parts > LARGEST:
                 continue
             for boxes in (False, True) if bulk else (False,):
-                if not tile.factor(boxes):
+                if not tile.factor(boxes, product.by_depth):
                     continue
                 time = cycles(product, tile, parts, units, walks, boxes)
                 if best is None or time < best[0]:

@@ -22,12 +22,16 @@ ROWS, COSTS = Path(__file__).with_name("halves.txt"), Path(__file__).with_name("
 
 @dataclass(frozen=True)
 class Product:
-    """The sizes of `groups` products of matrices, (rows, depth) by (depth, columns)."""
+    """The sizes of `groups` products of matrices, (rows, depth) by (depth, columns).
+
+    `by_depth`: rows of both operands in memory are the depth, as in backward filter.
+    """
 
     rows: int
     columns: int
     depth: int
     groups: int
+    by_depth: bool = False
 
     @property
     def steps(self) -> int:
@@ -71,10 +75,14 @@ class HalvesTile:
     slower_windows: float
     slower_stream: float = 0.0
     slower_bulk: float = 0.0
+    slower_depth: float = 0.0
+    slower_weights: float = 0.0
 
-    def factor(self, bulk: bool) -> float:
-        """Return the factor of estimated times, with operands as boxes or not; 0: the tile is not for these."""
-        return self.slower_bulk if bulk else self.slower
+    def factor(self, bulk: bool, by_depth: bool) -> float:
+        """Return the factor of estimates, with operands as boxes or not; 0: the tile is not for these."""
+        if not bulk:
+            return self.slower
+        return self.slower_depth if by_depth else self.slower_bulk
 
     @property
     def name(self) -> str:

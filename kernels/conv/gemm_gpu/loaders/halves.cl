@@ -7,7 +7,8 @@
 // FILTER     pixels x output channels                 pixels, at a tap x input channels
 //
 // WHOLE: channels are a multiple of 64, so that a step has one tap. PHASES: pixels are those of all phases of a stride,
-// and the grid's taps and its `begin` are one phase's (halves_phases.cl).
+// and the grid's taps and its `begin` are one phase's (halves_phases.cl). WEIGHT_BOXES: where operands are aligned,
+// only A is copied here.
 //
 // Work-item `id` copies vector id % 8 of rows id / 8 + i * ROWS_AT_ONCE, of each block of 64 columns.
 
@@ -19,6 +20,9 @@
 
 #ifndef WHOLE
 #define WHOLE 0
+#endif
+#ifndef WEIGHT_BOXES
+#define WEIGHT_BOXES 0
 #endif
 #if WHOLE
 #define FIRST_OF_ITEM(element) 0
@@ -157,11 +161,15 @@ typedef struct {
 } Loader;
 
 #if OPERATION == DATA
+// A tap of the grid as one of the kernel's.
+IN_PLACE int kernel_tap(const Walk at, const Taps met) {
+    const int tap_d = met.first_d + at.d * met.step_d, tap_h = met.first_h + at.h * met.step_h;
+    return (tap_d * met.kernel_h + tap_h) * met.kernel_w + met.first_w + at.w * met.step_w;
+}
+
 // Elements from the weights of the first channel and tap to those of another one.
 IN_PLACE long weights_to(const Walk at, const int columns, const Taps met) {
-    const int tap_d = met.first_d + at.d * met.step_d, tap_h = met.first_h + at.h * met.step_h;
-    const int tap = (tap_d * met.kernel_h + tap_h) * met.kernel_w + met.first_w + at.w * met.step_w;
-    return ((long)at.channel * (met.kernel_d * met.kernel_h * met.kernel_w) + tap) * columns;
+    return ((long)at.channel * (met.kernel_d * met.kernel_h * met.kernel_w) + kernel_tap(at, met)) * columns;
 }
 #endif
 
@@ -241,6 +249,7 @@ IN_PLACE void loader_copy(Loader *loader, local ushort *a, local ushort *b, cons
             a + HALVES_SLOT(vector, row + i * ROWS_AT_ONCE), loader->a[i] + (walk.distance + walk.channel), valid);
     }
     walk_on(&loader->walk, channels, groups * channels, grid);
+    if (WEIGHT_BOXES && aligned) return;  // they are not copied here
 #if OPERATION == FORWARD
 #pragma unroll
     for (int i = 0; i < B_COPIES; i++)
