@@ -38,10 +38,7 @@ typedef realv numbers;
 typedef uint cell;
 typedef CAT(uint, VL) cells;
 #define CELL(p, i, plane) (PLANE_NUMBER(p, i) | (uint)PLANE_NUMBER(p, (i) + (plane)) << 16)
-#define CELLS_OF(p, plane, step)                                                             \
-    ((step) == 2 ? JOIN_EVEN(OPERANDS_AT(p, 0), OPERANDS_AT((p) + (plane), 0)) \
-                 : JOIN(load_apart(p, step), load_apart((p) + (plane), step)))
-#define JOIN_EVEN(first, second) (((first) & 0xffffu) | (second) << 16)
+#define CELLS_OF(p, plane, step) JOIN(load_apart(p, step), load_apart((p) + (plane), step))
 #define CHOOSE(a, b, met) (((a) & ~CAT(as_uint, VL)(met)) | ((b) & CAT(as_uint, VL)(met)))
 #elif PAIRED
 typedef number cell;
@@ -84,7 +81,6 @@ typedef CAT(float, HALF_VL) half_vector;
 #define LANES (realv)(0, 1)
 #endif
 
-#define LINE_NUMBERS (int)(64 / sizeof(stored))  // numbers of x in a line of a cache
 #define FILL_ROWS 32  // most source rows that are filled at once: they and their rows of the panel stay in the L1 cache
 
 // One run: the number of its first pixel in the block, its length, its image and its first source element.
@@ -203,10 +199,10 @@ void fill_panel(local cell *panel, const int width, const int filled, const int 
                             p + row_at[rows - 1] + (PLANES - 1) * plane + VL * step <= size) {
                             const realv_mask met = (lane >= (realv)(begin)) & (lane < (realv)(stop));
                             for (int r = 0; j == 0 && r < rows; r++) {
-                                global const stored *ahead = x + p + row_at[r] + together * PLANES * plane;
-                                for (int i = 0; i < min(step, 4) * VL; i += max(VL, LINE_NUMBERS)) {
-                                    __builtin_prefetch(ahead + i);
-                                    if (PLANES == 2) __builtin_prefetch(ahead + plane + i);
+                                for (int i = 0; i < min(step, 4); i++) {
+                                    __builtin_prefetch(x + p + row_at[r] + together * PLANES * plane + i * VL);
+                                    if (PLANES == 2)
+                                        __builtin_prefetch(x + p + row_at[r] + (together * 2 + 1) * plane + i * VL);
                                 }
                             }
                             if (step == 1) {
