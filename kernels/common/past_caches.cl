@@ -3,7 +3,7 @@
 #define ON_VECTORS(p) (((ulong)(p) & (VL * sizeof(*(p)) - 1)) == 0)
 #define PAST_real(p, i, value) __builtin_nontemporal_store((value), (global realv *)((p) + (i)))
 #if STORAGE == 16
-// Zero, which compilers do not know: to vectors of __bf16, which they would store as such, LLVM has no store past caches.
+// Zero, which compilers do not know: vectors of __bf16 they would store as such, for which LLVM has no such store.
 #if PAIRED == 3
 #define KEPT_WHOLE (CAT(ushort, VL))((ushort)(get_work_dim() >> 8))
 #else
