@@ -155,7 +155,8 @@ def cheapest(
 
     Few pixels leave less of narrow tiles empty. A result that is stored past the caches takes longer in parts of lines.
     """
-    build, vectors = build or GemmBuilder, PLAIN_VECTORS
+    build = build or GemmBuilder
+    vectors: tuple[int, ...] = PLAIN_VECTORS
     past = past_caches(planner, problem, LINE_BYTES, PRODUCTS) and problem.dtype in SMALL
     if past and LINE_VECTORS in tile_vectors(problem, planner, grid):
         vectors = (*PLAIN_VECTORS, LINE_VECTORS)
