@@ -87,38 +87,43 @@
 #define FOLD_TAIL(n, kind) a0_##n = COMBINE_##n(a0_##n, PICK(lanes < SPLAT((real)skip), IDENTITY_##n, y##n));
 
 #ifdef REDUCE_ROWS
-// Joins the lanes of y##n in the first one, as a tree: with the upper half of them, of these, and so on. In registers:
-// a processor waits where it reads across vectors that were just stored.
-#define JOIN_LANES_OF(n, swizzle)                    \
-    {                                                \
-        const VALUE upper = folded_##n.swizzle;      \
-        folded_##n = COMBINE_##n(folded_##n, upper); \
+#include "common/transpose.cl"
+
+// Joins the lanes of VL results, each as a tree: the upper half of them with the lower one, of these, and so on. Two
+// results share a vector from the first step on, and all of them the last one, where result i is in lane i.
+#define DECLARE_FOLDED(n, kind) VALUE folded_##n[VL];
+#define KEEP_FOLDED(n, kind) folded_##n[i] = y##n;
+#define FILL_FOLDED(n, kind) folded_##n[i] = IDENTITY_##n;
+#define JOIN_HALVES(n, half_way)                                                   \
+    _Pragma("unroll") for (int i = 0; i < half_way; i++) {                         \
+        const VALUE lower = folded_##n[i], upper = folded_##n[i + half_way];       \
+        folded_##n[i] = COMBINE_##n(LACE_LO(lower, upper), LACE_HI(lower, upper)); \
     }
 #if VL == 16
-#define JOIN_16(n) JOIN_LANES_OF(n, s89abcdef89abcdef)
-#define JOIN_8(n) JOIN_LANES_OF(n, s4567456745674567)
-#define JOIN_4(n) JOIN_LANES_OF(n, s2323232323232323)
-#define JOIN_2(n) JOIN_LANES_OF(n, s1111111111111111)
+#define JOIN_LANES(n, kind) JOIN_HALVES(n, 8) JOIN_HALVES(n, 4) JOIN_HALVES(n, 2) JOIN_HALVES(n, 1)
 #elif VL == 8
-#define JOIN_16(n)
-#define JOIN_8(n) JOIN_LANES_OF(n, s45674567)
-#define JOIN_4(n) JOIN_LANES_OF(n, s23232323)
-#define JOIN_2(n) JOIN_LANES_OF(n, s11111111)
+#define JOIN_LANES(n, kind) JOIN_HALVES(n, 4) JOIN_HALVES(n, 2) JOIN_HALVES(n, 1)
 #elif VL == 4
-#define JOIN_16(n)
-#define JOIN_8(n)
-#define JOIN_4(n) JOIN_LANES_OF(n, s2323)
-#define JOIN_2(n) JOIN_LANES_OF(n, s1111)
+#define JOIN_LANES(n, kind) JOIN_HALVES(n, 2) JOIN_HALVES(n, 1)
 #else
-#define JOIN_16(n)
-#define JOIN_8(n)
-#define JOIN_4(n)
-#define JOIN_2(n) JOIN_LANES_OF(n, s11)
+#define JOIN_LANES(n, kind) JOIN_HALVES(n, 1)
 #endif
-#define JOIN_LANES(n, kind)  \
-    VALUE folded_##n = y##n; \
-    JOIN_16(n) JOIN_8(n) JOIN_4(n) JOIN_2(n)
-#define FINISH_FOLDED(n, kind) FINISH(n, kind, PLACE(result), folded_##n.s0)
+#ifdef PARTIAL
+#define FINISH_VECTOR(n, kind) VSTORE_##kind(ys##n, PLACE(result), folded_##n[0]);
+#else
+#define FINISH_VECTOR(n, kind)                       \
+    if (wanted_##n) {                                \
+        VALUE y##n = folded_##n[0];                  \
+        BLEND(n, VLOAD_##kind(ys##n, PLACE(result))) \
+        VSTORE_##kind(ys##n, PLACE(result), y##n);   \
+    }
+#endif
+#define FINISH_FIRST_LANES(n, kind)                                                      \
+    {                                                                                    \
+        real lanes_##n[VL];                                                              \
+        CAT(vstore, VL)(folded_##n[0], 0, lanes_##n);                                    \
+        for (int i = 0; i < count; i++) FINISH(n, kind, PLACE(result + i), lanes_##n[i]) \
+    }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_rows(
     PARAMETERS const ulong kept, const ulong kept_per_item, const ulong rows, const ulong length, const ulong pieces,
@@ -131,46 +136,59 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_rows(
     real numbers[VL];
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const VALUE lanes = CAT(vload, VL)(0, numbers);
-    for (ulong result = first; result < min(first + kept_per_item, kept); result++) {
-        ulong rest = result;
-        INPUTS(START_KEPT)
-        KEPT_AXES(SPLIT_AXIS, LAST_AXIS)
-        KEPT_STRIDES(ADVANCE_KEPT)
-        OUTPUTS(DECLARE_LEVELS)
-        int flushes = 0;
-        for (ulong unit = first_unit; unit < last_unit; unit++) {
-            const ulong row = pieces == 1 ? unit : unit / pieces, piece = unit - row * pieces;
-            const ulong begin = piece == 0 ? 0 : vectors * piece / pieces * VL;
-            const ulong end = piece + 1 == pieces ? length : vectors * (piece + 1) / pieces * VL;
-            ulong rest = row;
-            INPUTS(START)
-            ROW_AXES(SPLIT_AXIS, LAST_AXIS)
-            ROW_STRIDES(ADVANCE)
-            INPUTS(HOLD)
-            ulong column = begin;
-            while (column + VL <= end) {
-                const ulong stop = min(column + BLOCK * VL, end - VL + 1);
-                for (; column < stop; column += VL) {
+    const ulong last = min(first + kept_per_item, kept);
+    for (ulong result = first; result < last; result += VL) {
+        const int count = (int)min(last - result, (ulong)VL);
+        OUTPUTS(DECLARE_FOLDED)
+        for (int i = 0; i < count; i++) {
+            ulong rest = result + i;
+            INPUTS(START_KEPT)
+            KEPT_AXES(SPLIT_AXIS, LAST_AXIS)
+            KEPT_STRIDES(ADVANCE_KEPT)
+            OUTPUTS(DECLARE_LEVELS)
+            int flushes = 0;
+            for (ulong unit = first_unit; unit < last_unit; unit++) {
+                const ulong row = pieces == 1 ? unit : unit / pieces, piece = unit - row * pieces;
+                const ulong begin = piece == 0 ? 0 : vectors * piece / pieces * VL;
+                const ulong end = piece + 1 == pieces ? length : vectors * (piece + 1) / pieces * VL;
+                ulong rest = row;
+                INPUTS(START)
+                ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+                ROW_STRIDES(ADVANCE)
+                INPUTS(HOLD)
+                ulong column = begin;
+                while (column + VL <= end) {
+                    const ulong stop = min(column + BLOCK * VL, end - VL + 1);
+                    for (; column < stop; column += VL) {
+                        INPUTS(FETCH)
+                        OUTPUTS(DECLARE_OUTPUT)
+                        BODY
+                        OUTPUTS(FOLD)
+                    }
+                    if (column + VL <= end) FLUSH
+                }
+                if (column < end) {
+                    const int skip = column + VL - end;
+                    column = end - VL;
                     INPUTS(FETCH)
                     OUTPUTS(DECLARE_OUTPUT)
                     BODY
-                    OUTPUTS(FOLD)
+                    OUTPUTS(FOLD_TAIL)
                 }
-                if (column + VL <= end) FLUSH
+                FLUSH
             }
-            if (column < end) {
-                const int skip = column + VL - end;
-                column = end - VL;
-                INPUTS(FETCH)
-                OUTPUTS(DECLARE_OUTPUT)
-                BODY
-                OUTPUTS(FOLD_TAIL)
-            }
-            FLUSH
+            OUTPUTS(JOIN_LEVELS)
+            OUTPUTS(KEEP_FOLDED)
         }
-        OUTPUTS(JOIN_LEVELS)
+        for (int i = count; i < VL; i++) {
+            OUTPUTS(FILL_FOLDED)
+        }
         OUTPUTS(JOIN_LANES)
-        OUTPUTS(FINISH_FOLDED)
+        if (count == VL) {
+            OUTPUTS(FINISH_VECTOR)
+        } else {
+            OUTPUTS(FINISH_FIRST_LANES)
+        }
     }
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv import past_caches
 from clgraft.core.operators.conv.gemm_cpu import filter_in_place, gemm, pairs
 from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense
 from clgraft.core.planning.launches import Local
@@ -214,6 +216,18 @@ def test_every_tile_gives_the_same_bits(size: str, direction: str) -> None:
 
 
 @pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("size", LEFT.values(), ids=LEFT)
+def test_every_tile_of_16_bits_gives_the_same_bits(size: str, direction: str) -> None:
+    problem, context = named(f"f16 {size} ic90 oc70 kh1 kw1", direction), Context.on(None)
+    arrays = random_arrays(problem)
+    expected = compute(context, problem, arrays)
+    counts = gemm.tile_vectors(problem, context.planner, gemm.product_grid(problem))
+    assert (gemm.LINE_VECTORS in counts) == (context.device.vector_width >= 16)
+    for vectors in counts:
+        assert np.array_equal(compute(context, problem, arrays, vectors=vectors), expected)
+
+
+@pytest.mark.parametrize("direction", BOTH)
 @pytest.mark.parametrize("name", ["early", "few pixels", "images"])
 def test_nan_stays_at_its_pixel(name: str, direction: str) -> None:
     """What a tile that ends early reads of the next channel reaches no result."""
@@ -235,6 +249,23 @@ def test_narrow_tiles_serve_planes_that_leave_wide_ones_empty() -> None:
         problem = core.parse(f"conv forward n1 ic64 {size} oc96 kh1 kw1")
         product = gemm.cheapest(problem, context.planner, gemm.forward_grid(problem), None)
         assert product.builder.tile.vectors == vectors
+
+
+def test_what_is_stored_past_caches_has_tiles_of_lines_where_products_are_few() -> None:
+    """The products of 512 channels take so long that parts of lines do not matter."""
+    context = Context.on(None)
+    context.device = replace(context.device, vector_width=16, compute_units=2)
+    for outgrows, dtype, channels, vectors in (
+        (True, "f16", 64, gemm.LINE_VECTORS),
+        (True, "bf16", 64, gemm.LINE_VECTORS),
+        (True, "f16", 512, 3),
+        (False, "f16", 64, 3),
+        (True, "f32", 64, 3),
+    ):
+        problem = core.parse(f"conv forward {dtype} n2 ic{channels} ih56 iw56 oc256 kh1 kw1")
+        with mock.patch.object(past_caches, "outgrows_caches", return_value=outgrows):
+            product = gemm.cheapest(problem, context.planner, gemm.forward_grid(problem), None)
+        assert product.builder.tile.vectors == vectors, problem
 
 
 # blocks that begin and end in the middle of an image, one that holds several, items that share rows and columns

@@ -31,6 +31,8 @@ LINES = {
     "in place, two parts": ("conv forward n1 ic2000 ih4 iw12 oc9 kh1 kw1", "cpu_gemm"),
     "in place, f64": ("conv forward f64 n2 ic5 ih8 iw12 oc17 kh1 kw1 b1", "cpu_gemm"),
     "in place, f16": ("conv forward f16 n2 ic5 ih8 iw12 oc17 kh1 kw1 b1", "cpu_gemm"),
+    "in place, f16, whole lines": ("conv forward f16 n3 ic5 ih12 iw16 oc17 kh1 kw1 b1", "cpu_gemm"),
+    "in place, f16, odd planes": ("conv forward f16 n3 ic5 ih9 iw9 oc17 kh1 kw1", "cpu_gemm"),
     "gradient in place": ("conv backward_data n2 ic17 ih8 iw12 oc5 kh1 kw1", "cpu_gemm"),
     "gradient that is spread": ("conv backward_data n2 ic17 ih16 iw24 oc5 kh1 kw1 sh2 sw2", "cpu_gemm"),
     "gradient that is spread, odd rows": ("conv backward_data n2 ic17 ih15 iw37 oc5 kh1 kw1 sh2 sw2", "cpu_gemm"),

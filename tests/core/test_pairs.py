@@ -9,7 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import ProblemError
-from clgraft.core.operators.conv.gemm_cpu import pairs, phases
+from clgraft.core.operators.conv.gemm_cpu import gemm, pairs, phases
 from clgraft.core.planning.pairs import WAYS
 from clgraft.core.runtime.toolchains.pairs import pair_probes
 from clgraft.core.session.context import Context
@@ -53,8 +53,9 @@ def settings_of(problem: core.Problem, context: Context) -> list[dict[str, int |
         return [{}]
     if "backward_filter" in str(problem):
         return [dict(settings) for settings in pairs.candidates(problem, context)][1:12:5]
-    more = {"merged": 1, "shifted": 1} if phases.has_phases(problem) else {}
-    return [{"vectors": 3}, {"vectors": 1, **more}]
+    if phases.has_phases(problem):
+        return [{"vectors": 3}, {"vectors": 1, "merged": 1, "shifted": 1}]
+    return [{"vectors": n} for n in gemm.tile_vectors(problem, context.planner, gemm.product_grid(problem)) if n != 2]
 
 
 def run(problem: core.Problem, context: Context, settings: dict[str, int | str], check: Check) -> list[np.ndarray]:

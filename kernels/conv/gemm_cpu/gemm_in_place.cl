@@ -218,7 +218,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                 const int asks = (int)((long)next_count * (m_tile - m_first + 1) / (m_last - m_first) - asked);
                 for (int tile = 0; tile * COLS < count; tile++) {
                     global const stored *asking = OPEN(x) + ask_source[tile] + (next_from + asked) * row_size;
-                    const int every = ask_source[tile] >= 0 && asks > 0 ? max(k_count / asks, 1) : k_count;
+                    const bool ask = ask_source[tile] >= 0 && asks > 0;
+                    const int every = ask ? max(k_count / asks, 1) : k_count;
                     realv acc[MR][NV];
                     if (last_part) {  // what is joined with the results, which would wait for memory one by one
                         TILE_ROWS {
@@ -260,7 +261,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const
                     }
                     for (int k = filled; k < k_count;) {
                         const int stop = min(k + every, k_count);
-                        if (every < k_count) {
+                        if (ask) {
 #ifdef STRIDE
                             for (int i = 0; i < next_pieces[tile].count; i++) {
 #pragma unroll

@@ -5,7 +5,8 @@
 #include "conv/grid.cl"
 
 #define MAX_TURNED 64  // taps whose weights are transposed at once; a multiple of VL
-#define NEIGHBOURS 8   // tiles that pack_rows packs at once: their rows are neighbours in memory
+#define LACED (MR > 8 ? 16 : MR > 4 ? 8 : MR > 2 ? 4 : MR)  // rows that are transposed, of which the first MR are kept
+#define NEIGHBOURS 8  // tiles that pack_rows packs at once: their rows are neighbours in memory
 
 // A row of the tile; there are no vectors of 6.
 #if MR & (MR - 1)
@@ -78,14 +79,21 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int 
     if (plain) {
         int k = first * taps;
         for (; k < last * taps && (rows - 1) * m_size + (k + VL) * NUMBERS <= left; k += VL) {
-            operandv a[MR], b[MR];
+            operandv a[LACED], b[LACED];
 #pragma unroll
-            for (int i = 0; i < MR; i++) a[i] = OPERANDS_AT(ws + min(i, rows - 1) * m_size, k);
-            TRANSPOSE(a, b, MR)
+            for (int i = 0; i < LACED; i++) a[i] = OPERANDS_AT(ws + min(i, rows - 1) * m_size, k);
+            TRANSPOSE(a, b, LACED)
+#if MR & (MR - 1)
+            operand steps[VL * LACED];
+#pragma unroll
+            for (int i = 0; i < LACED; i++) STORE_OPERANDS(steps + i * VL, a[i]);
+            for (int i = 0; i < VL && k + i < last * taps; i++) COPY_ROWS(out + (k + i) * MR, steps + i * LACED)
+#else
 #pragma unroll
             for (int i = 0; i < MR; i++) {
                 if (k + (i + 1) * (VL / MR) <= last * taps) STORE_OPERANDS(out + k * MR + i * VL, a[i]);
             }
+#endif
             if (k + VL > last * taps) break;
         }
         for (k = max(first * taps, last * taps - VL); k < last * taps; k++) {

@@ -19,7 +19,7 @@ from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, blockings, choose_blocking
 from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, collect_cycles, dense_pixels
 from clgraft.core.operators.conv.grid import Grid, backward_data_grids, dense_grid, forward_grid, spatial_grid
-from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
+from clgraft.core.operators.conv.past_caches import LINE_BYTES, PRODUCTS, past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -47,6 +47,7 @@ PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pa
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
 VECTORS = (3, 2, 1)
 PLAIN_VECTORS = (3, 2)  # of products in place: those whose tiles fill the registers
+LINE_VECTORS = 4  # of products of 16 bits in place: their rows are whole lines of a cache
 PANELS = (448, 224, 704)
 PLAIN_PANELS = (320, 160, 640)  # KiB of a panel for products in place
 EACH, MOST = 8, 32
@@ -55,6 +56,7 @@ EACH, MOST = 8, 32
 def product_tile(planner: Planner, dtype: str, vectors: int = 3) -> RegisterTile:
     """Return the tile that fills the vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
     rows = 8 if has_32_registers(planner.device) else 4
+    rows = rows * 3 // 4 if vectors == LINE_VECTORS else rows
     return RegisterTile(rows, vectors, lanes_of(planner.device, dtype))
 
 
@@ -62,6 +64,12 @@ def plain_tile(planner: Planner, dtype: str, vectors: int = 3) -> RegisterTile:
     """Return the tile of a product in place, whose rows need not be a power of two: it has more with two vectors."""
     tile = product_tile(planner, dtype, vectors)
     return replace(tile, rows=tile.rows * 3 // 2) if vectors == 2 else tile
+
+
+def tile_vectors(problem: ConvProblem, planner: Planner, grid: Grid) -> tuple[int, ...]:
+    """Return the vectors that register tiles of a product may have."""
+    lines = grid.one_tap and problem.dtype in SMALL and has_32_registers(planner.device)
+    return (LINE_VECTORS, *VECTORS) if lines else VECTORS
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -90,7 +98,7 @@ def product_candidates(
 ) -> Iterator[Mapping[str, int | str]]:
     """Return the settings of one product with the least estimated times."""
     listed: dict[Any, tuple[float, int, int, int, int]] = {}  # other panels may give the same parts
-    for vectors in VECTORS:
+    for vectors in tile_vectors(problem, planner, grid):
         builder = (build or GemmBuilder)(problem, planner, grid, {"vectors": vectors})
         work = builder.work()
         for panel in PLAIN_PANELS if grid.one_tap else PANELS:
@@ -143,10 +151,25 @@ def cheapest(
     epilogue: Epilogue | None,
     build: type[GemmBuilder] | None = None,
 ) -> _Product:
-    """Choose the tile and the blocking of a product in place: few pixels leave less of narrow tiles empty."""
+    """Choose the tile and the blocking of a product in place.
+
+    Few pixels leave less of narrow tiles empty. A result that is stored past the caches takes longer in parts of lines.
+    """
     build = build or GemmBuilder
-    wide, narrow = (build(problem, planner, grid, {"vectors": n}, epilogue).product() for n in PLAIN_VECTORS)
-    return narrow if narrow.cost * COSTS["narrow"] < wide.cost else wide
+    vectors: tuple[int, ...] = PLAIN_VECTORS
+    past = past_caches(planner, problem, LINE_BYTES, PRODUCTS) and problem.dtype in SMALL
+    if past and LINE_VECTORS in tile_vectors(problem, planner, grid):
+        vectors = (*PLAIN_VECTORS, LINE_VECTORS)
+    products = [build(problem, planner, grid, {"vectors": n}, epilogue).product() for n in vectors]
+
+    def cycles(product: _Product) -> float:
+        tile, times = product.builder.tile, {2: COSTS["narrow"], LINE_VECTORS: COSTS["lines"]}
+        parts = past and tile.columns * np.dtype(problem.dtype).itemsize % LINE_BYTES
+        tiles = ceil_div(grid.pixels, tile.columns) * product.builder.row_tiles * problem.groups
+        stores = tiles * COSTS["line_parts"] / planner.device.compute_units if parts else 0
+        return product.cost * times.get(tile.vectors, 1.0) + stores
+
+    return min(products, key=cycles)
 
 
 def product_grid(problem: ConvProblem) -> Grid:
@@ -194,12 +217,12 @@ class GemmBuilder:
         self.problem, self.planner, self.grid = problem, planner, grid
         self.chosen, self.epilogue = chosen or {}, epilogue
         self.defines: dict[str, Any] = dict(STRUCTS)
-        expected = [{"vectors", "panel", "tiles", "row_tiles"}]
+        expected, allowed = [{"vectors", "panel", "tiles", "row_tiles"}], tile_vectors(problem, planner, grid)
         if can_be_dense(problem):
             expected.append({"vectors", "dense"})
-        if self.chosen and (set(self.chosen) not in ({"vectors"}, *expected) or self.chosen["vectors"] not in VECTORS):
+        if self.chosen and (set(self.chosen) not in ({"vectors"}, *expected) or self.chosen["vectors"] not in allowed):
             names = " or ".join(str(sorted(names)) for names in expected)
-            raise Declined(f"got settings {self.chosen}, expected {names}, vectors of {VECTORS}")
+            raise Declined(f"got settings {self.chosen}, expected {names}, vectors of {allowed}")
         self.size = arithmetic_bytes(problem.dtype)
         # halves are converted once, where they are packed
         self.in_place = problem.dtype not in SMALL and (problem.direction == "forward" or prod(problem.kernel) == 1)
