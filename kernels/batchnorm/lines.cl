@@ -81,3 +81,29 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
     real value[WIDE], gradient[WIDE]; \
     take_wide(value, values[a]);      \
     take_wide(gradient, gradients[a]);
+
+// Of x, and of what is added to its norm: what is read, and how y is written.
+#ifdef RESIDUAL
+#define RESIDUAL_QUADS &&QUAD_ALIGNED_stored(OPEN(residual))
+#define READ_ADDENDS          \
+    raw addends[AHEAD][WIDE]; \
+    EACH_AHEAD read_wide(addends[a], OPEN(residual) + PLACE, quads);
+#define ADD_ADDEND                 \
+    real addend[WIDE];             \
+    take_wide(addend, addends[a]); \
+    WIDTH value[e] += addend[e];
+#else
+#define RESIDUAL_QUADS
+#define READ_ADDENDS
+#define ADD_ADDEND
+#endif
+#define NORM_QUADS (QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y)) RESIDUAL_QUADS)
+#define WRITE_NORMS                                                     \
+    EACH_AHEAD {                                                        \
+        real value[WIDE];                                               \
+        take_wide(value, values[a]);                                    \
+        WIDTH value[e] = (value[e] - middle[e]) * factor[e] + level[e]; \
+        ADD_ADDEND                                                      \
+        WIDTH value[e] = activated(value[e] SCALARS(PASS_SCALAR));      \
+        write_wide(OPEN(y) + PLACE, value, quads, accumulate_y);        \
+    }

@@ -160,12 +160,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(
     CONST_TENSOR(x), TENSOR_OF(const real, vectors), RESIDUAL_PARAMETER TENSOR(y), const int accumulate_y,
     const int channels, const long rows, const long part_rows SCALARS(SCALAR_LAST)) {
     OPEN_ROWS
-#ifdef RESIDUAL
-    const bool quads =
-        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y)) && QUAD_ALIGNED_stored(OPEN(residual));
-#else
-    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
-#endif
+    const bool quads = NORM_QUADS;
     real middle[WIDE], factor[WIDE], level[WIDE];
     WIDTH {
         middle[e] = there ? VECTOR(0)[channel + e] : 0;
@@ -174,23 +169,9 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_result(
     }
     EACH_ROWS {
         raw values[AHEAD][WIDE];
-#ifdef RESIDUAL
-        raw addends[AHEAD][WIDE];
-        EACH_AHEAD read_wide(addends[a], OPEN(residual) + PLACE, quads);
-#endif
+        READ_ADDENDS
         EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
-        EACH_AHEAD {
-            real value[WIDE];
-            take_wide(value, values[a]);
-            WIDTH value[e] = (value[e] - middle[e]) * factor[e] + level[e];
-#ifdef RESIDUAL
-            real addend[WIDE];
-            take_wide(addend, addends[a]);
-            WIDTH value[e] += addend[e];
-#endif
-            WIDTH value[e] = activated(value[e] SCALARS(PASS_SCALAR));
-            write_wide(OPEN(y) + PLACE, value, quads, accumulate_y);
-        }
+        WRITE_NORMS
     }
 }
 #endif

@@ -72,12 +72,7 @@ kernel TEAM_GROUP void batchnorm_rows_teams_forward(
     RESIDUAL_PARAMETER OUTPUT_OF(stored, y), OUTPUT_OF(parameter, mean), OUTPUT_OF(parameter, var),
     KEPT_OUTPUTS TEAM_PARAMETERS const int channels, const long rows, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART
-#ifdef RESIDUAL
-    const bool quads =
-        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y)) && QUAD_ALIGNED_stored(OPEN(residual));
-#else
-    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
-#endif
+    const bool quads = NORM_QUADS;
     raw values[AHEAD][WIDE];
     EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
     real middle[WIDE], factor[WIDE], level[WIDE], sums[WIDE], squares[WIDE];
@@ -144,22 +139,8 @@ kernel TEAM_GROUP void batchnorm_rows_teams_forward(
         }
     }
     if (y_base) {
-#ifdef RESIDUAL
-        raw addends[AHEAD][WIDE];
-        EACH_AHEAD read_wide(addends[a], OPEN(residual) + PLACE, quads);
-#endif
-        EACH_AHEAD {
-            real value[WIDE];
-            take_wide(value, values[a]);
-            WIDTH value[e] = (value[e] - middle[e]) * factor[e] + level[e];
-#ifdef RESIDUAL
-            real addend[WIDE];
-            take_wide(addend, addends[a]);
-            WIDTH value[e] += addend[e];
-#endif
-            WIDTH value[e] = activated(value[e] SCALARS(PASS_SCALAR));
-            write_wide(OPEN(y) + PLACE, value, quads, accumulate_y);
-        }
+        READ_ADDENDS
+        WRITE_NORMS
     }
 #if TEAM > 1
     LEAVE_TEAM(team)

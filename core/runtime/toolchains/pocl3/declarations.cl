@@ -31,6 +31,8 @@ DECLARE_PLACE(get_local_id)
 DECLARE_PLACE(get_local_size)
 DECLARE_PLACE(get_group_id)
 DECLARE_PLACE(get_num_groups)
+#define DECLARE_COUNT(name) uint POCL_CONST name(void);
+DECLARE_COUNT(get_work_dim)
 #define DECLARE_FENCE(name) void __attribute__((overloadable, convergent)) name(cl_mem_fence_flags);
 DECLARE_FENCE(barrier)
 #define DECLARE_MEMORY_FENCE(name) void POCL_PLAIN name(cl_mem_fence_flags);
