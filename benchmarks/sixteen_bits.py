@@ -19,6 +19,7 @@ from timing import Timing, compare, geometric_mean, keep, row
 from clgraft import core
 from clgraft.core.problem import SMALL
 from clgraft.plugins.command_line.bench import peaks
+from clgraft.plugins.command_line.bench.peers import aligned
 from clgraft.plugins.command_line.bench.results import Measurement, Results
 
 TYPES = {"float32": "", "float16": "f16 ", "bfloat16": "bf16 "}
@@ -102,10 +103,11 @@ def parse() -> argparse.Namespace:
 
 
 def runner(context: core.Context, problem: core.Problem) -> Callable[[], None]:
-    """Return a run of a problem on random arrays."""
+    """Return a run of a problem on random arrays, which begin with lines of a cache."""
     plan = context.plan(problem)
     inputs = problem.sample(np.random.default_rng(0))
-    arrays = {a.name: inputs[a.name] if a.role != "out" else np.zeros(a.shape, a.dtype) for a in plan.arguments}
+    values = {a.name: inputs[a.name] if a.role != "out" else np.zeros(a.shape, a.dtype) for a in plan.arguments}
+    arrays = {name: aligned(np.asarray(array)) for name, array in values.items()}
     scalars = problem.trial_scalars()
     return lambda: plan.run(scalars, **arrays)
 
