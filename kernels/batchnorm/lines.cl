@@ -107,3 +107,35 @@ void sum_lines(real *first, real *second, local real *firsts, local real *second
         WIDTH value[e] = activated(value[e] SCALARS(PASS_SCALAR));      \
         write_wide(OPEN(y) + PLACE, value, quads, accumulate_y);        \
     }
+
+// Of the rows that are read: adds what the statistics need, what the gradients need, and writes dx.
+#define ADD_DEVIATIONS(shift)                   \
+    EACH_AHEAD {                                \
+        real value[WIDE];                       \
+        take_wide(value, values[a]);            \
+        WIDTH {                                 \
+            const real d = value[e] - shift[e]; \
+            sums[e] += d;                       \
+            squares[e] = fma(d, d, squares[e]); \
+        }                                       \
+    }
+#define ADD_FLOWS                                                         \
+    EACH_AHEAD {                                                          \
+        TAKE_PAIR                                                         \
+        WIDTH {                                                           \
+            NAME_VECTORS                                                  \
+            const real flowing = FLOWING(gradient[e], value[e]);          \
+            sums[e] += flowing;                                           \
+            products[e] = fma(flowing, value[e] - means[e], products[e]); \
+        }                                                                 \
+    }
+#define WRITE_GRADIENTS(flow_mean, slope, gain)                                                  \
+    EACH_AHEAD {                                                                                 \
+        TAKE_PAIR                                                                                \
+        WIDTH {                                                                                  \
+            NAME_VECTORS                                                                         \
+            const real flowing = FLOWING(gradient[e], value[e]);                                 \
+            gradient[e] = (flowing - flow_mean[e] - (value[e] - means[e]) * slope[e]) * gain[e]; \
+        }                                                                                        \
+        write_wide(OPEN(dx) + PLACE, gradient, quads, accumulate_dx);                            \
+    }

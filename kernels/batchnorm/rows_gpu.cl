@@ -123,15 +123,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_statistics(CONST_TENSOR(x), TENSOR_OF(
     EACH_ROWS {
         raw values[AHEAD][WIDE];
         EACH_AHEAD read_wide(values[a], OPEN(x) + PLACE, quads);
-        EACH_AHEAD {
-            real value[WIDE];
-            take_wide(value, values[a]);
-            WIDTH {
-                const real d = value[e] - shift[e];
-                sums[e] += d;
-                squares[e] = fma(d, d, squares[e]);
-            }
-        }
+        ADD_DEVIATIONS(shift)
     }
     sum_lines(sums, squares, firsts, seconds);
     if (!there || line) return;
@@ -190,15 +182,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_products(CONST_TENSOR(x), CONST_TENSOR
         WIDTH means[e] = LOAD_parameter(OPEN(mean), channel + e);
         EACH_ROWS {
             READ_PAIRS
-            EACH_AHEAD {
-                TAKE_PAIR
-                WIDTH {
-                    NAME_VECTORS
-                    const real flowing = FLOWING(gradient[e], value[e]);
-                    sums[e] += flowing;
-                    products[e] = fma(flowing, value[e] - means[e], products[e]);
-                }
-            }
+            ADD_FLOWS
         }
     }
     sum_lines(sums, products, firsts, seconds);
@@ -236,15 +220,7 @@ kernel ROWS_GROUP void batchnorm_rows_gpu_gradient(
     }
     EACH_ROWS {
         READ_PAIRS
-        EACH_AHEAD {
-            TAKE_PAIR
-            WIDTH {
-                NAME_VECTORS
-                const real flowing = FLOWING(gradient[e], value[e]);
-                gradient[e] = (flowing - flow_mean[e] - (value[e] - means[e]) * slope[e]) * gain[e];
-            }
-            write_wide(OPEN(dx) + PLACE, gradient, quads, accumulate_dx);
-        }
+        WRITE_GRADIENTS(flow_mean, slope, gain)
     }
 }
 #endif

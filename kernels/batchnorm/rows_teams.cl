@@ -96,15 +96,7 @@ kernel TEAM_GROUP void batchnorm_rows_teams_forward(
     barrier(CLK_LOCAL_MEM_FENCE);
     WIDTH middle[e] = firsts[e * GROUP + column];
     barrier(CLK_LOCAL_MEM_FENCE);
-    EACH_AHEAD {
-        real value[WIDE];
-        take_wide(value, values[a]);
-        WIDTH {
-            const real d = value[e] - middle[e];
-            sums[e] += d;
-            squares[e] = fma(d, d, squares[e]);
-        }
-    }
+    ADD_DEVIATIONS(middle)
     sum_lines(sums, squares, firsts, seconds);
 #if TEAM > 1
     LEAVE_PART(middle[e], sums[e], squares[e])
@@ -164,15 +156,7 @@ kernel TEAM_GROUP void batchnorm_rows_teams_backward(
         gains[e] = there ? LOAD_parameter(OPEN(gamma), channel + e) * inverses[e] : 0;
         sums[e] = products[e] = 0;
     }
-    EACH_AHEAD {
-        TAKE_PAIR
-        WIDTH {
-            NAME_VECTORS
-            const real flowing = FLOWING(gradient[e], value[e]);
-            sums[e] += flowing;
-            products[e] = fma(flowing, value[e] - means[e], products[e]);
-        }
-    }
+    ADD_FLOWS
     sum_lines(sums, products, firsts, seconds);
 #if TEAM > 1
     LEAVE_PART(0, sums[e], products[e])
@@ -198,15 +182,7 @@ kernel TEAM_GROUP void batchnorm_rows_teams_backward(
             sums[e] /= (real)rows;
             products[e] *= inverses[e] / (real)rows;
         }
-        EACH_AHEAD {
-            TAKE_PAIR
-            WIDTH {
-                NAME_VECTORS
-                const real flowing = FLOWING(gradient[e], value[e]);
-                gradient[e] = (flowing - sums[e] - (value[e] - means[e]) * products[e]) * gains[e];
-            }
-            write_wide(OPEN(dx) + PLACE, gradient, quads, accumulate_dx);
-        }
+        WRITE_GRADIENTS(sums, products, gains)
     }
 #if TEAM > 1
     LEAVE_TEAM(team)

@@ -140,14 +140,20 @@ def test_pixels_in_the_padding_or_too_far_apart_are_not_spread() -> None:
         assert can_be_dense(named(f"n1 ic4 ih1 iw4000 oc4 kh1 kw1 sh1 sw{stride}", "backward_data")) == spread
 
 
+def pixels_met(problem: core.Problem) -> np.ndarray:
+    """Return which elements of a plane of x a kernel of one tap meets."""
+    met = np.zeros(problem.in_size, bool)
+    met[:: problem.stride[0], :: problem.stride[1]] = True
+    return met
+
+
 @pytest.mark.parametrize("name", ["ends with x", "rows", "halves"])
 def test_what_no_pixel_meets_keeps_its_bits(name: str) -> None:
     """Where products are added, negative zeros and others stay as they are."""
     problem, context = named(SPREAD[name], "backward_data"), core.context()
     arrays = random_arrays(problem)
     plan = context.plan(problem, algorithm=gemm.NAME)
-    met = np.zeros(problem.in_size, bool)
-    met[:: problem.stride[0], :: problem.stride[1]] = True
+    met = pixels_met(problem)
     for value in (-0.0, 0.1):
         result = np.full(plan.arguments[-1].shape, value, problem.dtype)
         before = result.copy()
@@ -162,9 +168,7 @@ def test_nan_stays_at_its_strided_pixel(name: str, never_dense: None) -> None:
     """What a vector of a piece reads after its pixels reaches no result; nor do elements that no pixel meets."""
     problem = named(STRIDED[name], "forward")
     arrays = random_arrays(problem)
-    skipped = np.ones(problem.in_size, bool)
-    skipped[:: problem.stride[0], :: problem.stride[1]] = False
-    arrays["x"][:, :, skipped] = np.nan
+    arrays["x"][:, :, ~pixels_met(problem)] = np.nan
     arrays["x"][0, 1, 0, 0] = np.nan
     result = compute(Context.on(None), problem, arrays)
     broken = np.zeros(result.shape, bool)
@@ -334,9 +338,7 @@ def test_collected_pixels_touch_nothing_beside_their_arrays(name: str, at_end: b
 def test_nan_that_no_pixel_meets_reaches_no_filter(name: str, never_collected: None) -> None:
     problem = named(STRIDED_FILTERS[name], "backward_filter")
     arrays = random_arrays(problem)
-    skipped = np.ones(problem.in_size, bool)
-    skipped[:: problem.stride[0], :: problem.stride[1]] = False
-    arrays["x"][:, :, skipped] = np.nan
+    arrays["x"][:, :, ~pixels_met(problem)] = np.nan
     assert np.isfinite(compute(Context.on(None), problem, arrays)).all()
 
 
