@@ -1,7 +1,8 @@
 """Compare operators on a GPU with PyTorch: `python benchmarks/operators_gpu.py [part of a name]`.
 
 Only the device is timed, in turn, as in `conv_gpu.py`, and its copy speed is measured. Data that is smaller than the
-device's cache stays there on both sides. Results are compared with PyTorch's in float64 first.
+device's cache stays there on both sides. Results are compared with PyTorch's in float64 first. `--dtype float16` (or
+bfloat16) compares 16 bits.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import numpy as np
 import torch
 from device_run import DeviceRun, relative_error, torch_milliseconds
 from progress import announced, first
-from timing import geometric_mean, keep, row
+from timing import geometric_mean, in_type, keep, row
 
 from clgraft import core
+from clgraft.core.problem import SMALL, expect_in_numpy
 
 F = torch.nn.functional
 ALPHA, K = 1e-4, 2.0
@@ -204,13 +206,13 @@ def with_input(
 def inputs(problem: Any) -> dict[str, np.ndarray]:
     """Return random values of all inputs; the output of a softmax is a valid one."""
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
+    dtypes = {argument.name: argument.dtype for argument in problem.arguments() if argument.role == "in"}
     for argument in problem.arguments():
         if argument.role == "in":
             whole = argument.dtype == "int32"
             shape = argument.shape
-            values = rng.integers(0, 2**31, shape) if whole else rng.standard_normal(shape, np.float32)
-            arrays[argument.name] = values.astype(argument.dtype, copy=False)
+            arrays[argument.name] = rng.integers(0, 2**31, shape) if whole else rng.standard_normal(shape, np.float32)
     if problem.kind == "softmax" and "y" in arrays:
         arrays["y"] = torch.softmax(torch.from_numpy(arrays["y"]), 1).numpy()
     if problem.kind == "pool" and "y" in arrays:
@@ -220,7 +222,13 @@ def inputs(problem: Any) -> dict[str, np.ndarray]:
         x = torch.from_numpy(arrays["x"]).cuda().double()
         arrays["mean"] = x.mean((0, 2)).float().cpu().numpy()
         arrays["var"] = x.var((0, 2), correction=0).float().cpu().numpy()
-    return arrays
+    return {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
+
+
+def on_device(array: np.ndarray) -> torch.Tensor:
+    """Return PyTorch's tensor of the same numbers and type; it takes no bfloat16 from NumPy."""
+    name = array.dtype.name
+    return torch.from_numpy(array.astype(np.float32) if name in SMALL else array).cuda().to(getattr(torch, name))
 
 
 def copy_milliseconds(nbytes: int) -> float:
@@ -233,9 +241,11 @@ def copy_milliseconds(nbytes: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="?", default="", help="part of a problem's text")
+    parser.add_argument("--dtype", default="float32", choices=("float32", *SMALL), help="of both sides")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
     options = parser.parse_args()
-    only = options.only
+    only, dtype = options.only, options.dtype
+    expect_in_numpy("dtype", dtype)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     context = core.context("gpu")
     copy = copy_milliseconds(2**30)
@@ -246,9 +256,9 @@ def main() -> int:
     rows = []
     wanted = (case for case in cases() if only in case.text)
     for text, function, scalars, random, output in announced(wanted, first):
-        problem = core.parse(text)
+        problem = in_type(text, dtype)
         arrays = inputs(problem)
-        tensors = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}
+        tensors = {name: on_device(array) for name, array in arrays.items()}
         peer = partial(function, tensors)
         try:
             run = DeviceRun(context, problem, arrays, scalars)
@@ -256,6 +266,8 @@ def main() -> int:
             print(f"{text:72} {str(error)[:500]}", flush=True)
             continue
         result = run.result(output)
+        if dtype in SMALL:
+            result = result.astype(np.float32)
         if random:
             kept = float(np.count_nonzero(result)) / result.size
             error = abs(kept - scalars["keep"]) + float(
@@ -285,7 +297,7 @@ def main() -> int:
         rows.append(row(problem.kind, text, direction, "torch", 1e-3 * theirs, 1e-3 * ours, nbytes=float(nbytes)))
     for kind, values in ratios.items():
         print(f"{kind}: geometric mean {geometric_mean(values):.2f}x PyTorch, worst {min(values):.2f}x")
-    keep(options.json, context, rows, {"torch": f"PyTorch {torch.__version__}"})
+    keep(options.json, context, rows, {"torch": f"PyTorch {torch.__version__}" + f", {dtype}" * (dtype in SMALL)})
     return 0
 
 

@@ -21,11 +21,11 @@ import numpy as np
 import pyopencl as cl
 from device_run import DeviceRun
 from progress import announced, say
-from timing import geometric_mean, keep, row
+from timing import geometric_mean, in_type, keep, row
 
 from clgraft import core
 from clgraft.core.planning.launches import Launches
-from clgraft.core.problem import expect_in_numpy
+from clgraft.core.problem import SMALL, expect_in_numpy
 from clgraft.core.session.context import Context
 from clgraft.core.tuning import problem_sets
 
@@ -35,7 +35,6 @@ DIRECTIONS = {
     "batchnorm": ("forward_training", "backward_training"),
     "pool": ("forward", "backward"),
 }
-TYPES = {"float32": "", "float16": "f16", "bfloat16": "bf16"}
 PEER = "float32"
 UNKNOWN = {
     "device_class": "gpu",
@@ -61,11 +60,6 @@ class Case(NamedTuple):
     set_name: str
     name: str
     text: str
-
-    def in_type(self, dtype: str) -> core.Problem:
-        """Return the problem in another type."""
-        kind, rest = self.text.split(" ", 1)
-        return core.parse(" ".join(filter(None, (kind, TYPES[dtype], rest))))
 
 
 def cases(sets: Sequence[str], batch: int) -> Iterator[Case]:
@@ -185,7 +179,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--device", default="gpu", help="as CLGRAFT_DEVICE")
     parser.add_argument("--only", default="", help="part of a problem's name")
-    parser.add_argument("--types", nargs="+", choices=tuple(TYPES)[1:], default=list(TYPES)[1:])
+    parser.add_argument("--types", nargs="+", choices=SMALL, default=SMALL)
     parser.add_argument("--unknown", action="store_true", help="plan as for a GPU of which nothing is known")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
     options = parser.parse_args()
@@ -206,7 +200,7 @@ def main() -> int:
         began = time.perf_counter()
         planned = {}
         for case in piece:
-            problems = [case.in_type(dtype) for dtype in dtypes]
+            problems = [in_type(case.text, dtype) for dtype in dtypes]
             planned[case] = {problem: context.choose(problem) for problem in problems}
         context.build(*(chosen.launches for plans in planned.values() for chosen in plans.values()))
         say(f"{len(piece)} problems, built in {time.perf_counter() - began:.1f} s")

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clgraft.core import Context
+from clgraft.core import Context, parse
+from clgraft.core.problem import DTYPE_WORDS
 from clgraft.plugins.command_line.bench import machine
 from clgraft.plugins.command_line.bench.peer_process import best, restarted
 from clgraft.plugins.command_line.bench.peer_threads import Threads
@@ -18,7 +19,14 @@ from clgraft.plugins.command_line.bench.timing import Timing, compare, geometric
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.problem_sets import problem_lines
 
-__all__ = ["Timing", "best", "compare", "geometric_mean", "keep", "problem_lines", "restarted", "row"]
+__all__ = ["Timing", "best", "compare", "geometric_mean", "in_type", "keep", "problem_lines", "restarted", "row"]
+
+
+def in_type(text: str, dtype: str) -> Any:
+    """Return the problem of a text whose second word may be a type, in another type."""
+    kind, rest = text.split(" ", 1)
+    words = {name: word for word, name in DTYPE_WORDS.items()}
+    return parse(f"{kind} {words[dtype]} {rest}")
 
 
 def row(set_name: str, name: str, direction: str, peer: str, native: float, ours: float, **more: Any) -> Measurement:
