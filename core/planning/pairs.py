@@ -14,7 +14,7 @@ EMULATED = 1
 
 
 def expect_pairs(dtype: str, planner: Planner) -> None:
-    """Decline all but bfloat16 on CPU devices that add products of pairs.
+    """Decline all but bfloat16 on CPU devices that add products of pairs faster than those of floats.
 
     Raises
     ------
@@ -22,6 +22,8 @@ def expect_pairs(dtype: str, planner: Planner) -> None:
     """
     if not planner.device.is_cpu or not planner.device.has_pair_products:
         raise Declined("made for CPU devices that add products of pairs of bfloat16")
+    if planner.device.has_slow_pairs:
+        raise Declined("made for processors whose products of pairs of bfloat16 are faster than those of floats")
     if dtype != "bfloat16":
         raise Declined("is for bfloat16")
 
@@ -29,6 +31,11 @@ def expect_pairs(dtype: str, planner: Planner) -> None:
 def flush_defines(dtype: str, device: DeviceInfo) -> dict[str, int]:
     """Return the macros of kernels that multiply bfloat16 one by one: they round as those that multiply pairs."""
     return pair_defines(device) if dtype == "bfloat16" and device.has_pair_products else {}
+
+
+def product_defines(dtype: str, device: DeviceInfo) -> dict[str, int]:
+    """Return the macros of kernels that multiply pairs of bfloat16 where that is faster; nothing where it is not."""
+    return {} if device.has_slow_pairs else flush_defines(dtype, device)
 
 
 def pair_defines(device: DeviceInfo) -> dict[str, int]:

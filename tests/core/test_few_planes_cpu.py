@@ -162,7 +162,7 @@ def test_first_and_last_layers_choose_it(layer: str) -> None:
 
 def test_many_outputs_are_left_to_pairs() -> None:
     context = Context.on(None)
-    context.device = replace(context.device, vector_width=16, has_pair_products=True)
+    context.device = replace(context.device, vector_width=16, has_pair_products=True, has_slow_pairs=False)
     with pytest.raises(Declined, match="leaves pairs"):
         few_planes_cpu.plan(core.parse("conv bf16 n2 ic3 ih20 iw32 oc8 kh3 kw3"), context.planner)
 

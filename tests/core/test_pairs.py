@@ -43,8 +43,16 @@ DENSE = ("dense forward bf16 n40 i70 o33 b1", "dense backward_data bf16 n11 i30 
 def emulated() -> Context:
     """A context that computes in pairs by float32 arithmetic."""
     context = Context.on(None)
-    context.device = replace(context.device, has_pair_products=True, matrix_units=())
+    context.device = replace(context.device, has_pair_products=True, has_slow_pairs=False, matrix_units=())
     return context
+
+
+@pytest.fixture(scope="module")
+def instructed() -> Context | None:
+    """A context that computes in pairs by the processor's instruction, however fast that is; None where it has none."""
+    context = Context.on(None)
+    context.device = replace(context.device, has_slow_pairs=False)
+    return context if context.device.has_pair_products else None
 
 
 def settings_of(problem: core.Problem, context: Context) -> list[dict[str, int | str]]:
@@ -69,14 +77,14 @@ def run(problem: core.Problem, context: Context, settings: dict[str, int | str],
 
 
 @pytest.mark.parametrize("text", CONVOLUTIONS + DENSE)
-def test_matches_float64(text: str, emulated: Context) -> None:
+def test_matches_float64(text: str, emulated: Context, instructed: Context | None) -> None:
     """The processor's instruction, where kernels have it, leaves the same bits as float32 arithmetic."""
     problem = core.parse(text)
     check = Check(problem)
     for settings in settings_of(problem, emulated):
         found = run(problem, emulated, settings, check)
-        if core.context().device.has_pair_products:
-            for one, other in zip(found, run(problem, core.context(), settings, check)):
+        if instructed:
+            for one, other in zip(found, run(problem, instructed, settings, check)):
                 assert one.tobytes() == other.tobytes()
 
 
@@ -93,7 +101,9 @@ def test_matches_float64(text: str, emulated: Context) -> None:
         ("conv forward bf16 g3 n2 ic3 ih9 iw70 oc3 kh3 kw3 ph1 pw1", "depthwise_rows"),
     ],
 )
-def test_other_kernels_round_as_the_processor(text: str, name: str, emulated: Context) -> None:
+def test_other_kernels_round_as_the_processor(
+    text: str, name: str, emulated: Context, instructed: Context | None
+) -> None:
     """First layers multiply pairs of channels or of columns; depthwise ones round what they multiplied one by one."""
     problem = core.parse(text)
     check = Check(problem)
@@ -106,8 +116,8 @@ def test_other_kernels_round_as_the_processor(text: str, name: str, emulated: Co
         return results["y"]
 
     expected = found(emulated)
-    if core.context().device.has_pair_products:
-        assert found(core.context()).tobytes() == expected.tobytes()
+    if instructed:
+        assert found(instructed).tobytes() == expected.tobytes()
 
 
 def test_first_layers_keep_what_is_not_finite_in_its_places(emulated: Context) -> None:
@@ -150,24 +160,26 @@ def test_what_is_not_finite_stays_in_its_places(emulated: Context) -> None:
     assert (dw[:, 0] == 9).all() and (dw[:, 1] == np.inf).all()
 
 
-def test_small_numbers_count_as_zeros(emulated: Context) -> None:
+def test_small_numbers_count_as_zeros(emulated: Context, instructed: Context | None) -> None:
     """As the instruction has it: those below the smallest normal number of float32."""
     problem = core.parse("conv forward bf16 n1 ic2 ih1 iw16 oc1 kh1 kw1")
     x = np.zeros((1, 2, 1, 16), problem.arguments()[0].dtype)
     x[:, 0], x[:, 1] = 2.0**-127, 2.0**-126
     w, y = np.full((1, 2, 1, 1), 2.0**100, x.dtype), np.full((1, 1, 1, 16), np.nan, x.dtype)
-    for context in (emulated, core.context()):
-        if context.device.has_pair_products:
-            context.plan(problem, "cpu_pairs").run(x=x, w=w, y=y)
-            assert (y == 2.0**-26).all()
+    for context in filter(None, (emulated, instructed)):
+        context.plan(problem, "cpu_pairs").run(x=x, w=w, y=y)
+        assert (y == 2.0**-26).all()
 
 
 def test_declines_what_it_does_not_serve(emulated: Context) -> None:
     plain = Context.on(None)
     plain.device = replace(plain.device, has_pair_products=False, matrix_units=())
+    slow = Context.on(None)
+    slow.device = replace(emulated.device, has_slow_pairs=True)
     served = "conv forward bf16 n1 ic14 ih7 iw7 oc19 kh1 kw1"
     for context, text in (
         (plain, served),
+        (slow, served),
         (emulated, served.replace("bf16", "f16")),
         (emulated, served.replace("ic14", "ic13")),
         (emulated, "conv forward bf16 n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1"),  # Winograd's method
@@ -176,7 +188,20 @@ def test_declines_what_it_does_not_serve(emulated: Context) -> None:
         with pytest.raises(ProblemError, match="cpu_pairs"):
             context.plan(core.parse(text), "cpu_pairs")
     assert emulated.plan(core.parse(served)).algorithm == "cpu_pairs"
-    assert plain.plan(core.parse(served)).algorithm == "cpu_gemm"
+    assert plain.plan(core.parse(served)).algorithm == slow.plan(core.parse(served)).algorithm == "cpu_gemm"
+
+
+def test_first_layers_multiply_floats_where_pairs_are_slow(emulated: Context) -> None:
+    """Those are right, and no macro asks for pairs."""
+    slow = Context.on(None)
+    slow.device = replace(emulated.device, has_slow_pairs=True)
+    problem = core.parse("conv forward bf16 n2 ic3 ih21 iw23 oc32 kh3 kw3 sh2 sw2 ph1 pw1 b1")
+    check = Check(problem)
+    plan = slow.plan(problem, "few_channels_cpu")
+    check.expect_right(plan, check.run(plan))
+    for context, asked in ((slow, False), (emulated, True)):
+        steps = context.launches(problem, core.tuning.Choice("few_channels_cpu", {}))
+        assert all(("#define PAIRED 1" in launch.kernel.source) == asked for launch in steps.launches)
 
 
 def test_strided_layers_are_left_to_pairs(emulated: Context) -> None:

@@ -23,7 +23,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
-from clgraft.core.planning.pairs import NUMBERS, flush_defines
+from clgraft.core.planning.pairs import NUMBERS, product_defines
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
@@ -83,7 +83,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     if columns - problem.out_channels > MOST_EMPTY * columns:
         raise Declined(f"{problem.out_channels} outputs leave too much of {columns} lanes empty")
     grid = spatial_grid(problem)
-    paired = flush_defines(problem.dtype, device)
+    paired = product_defines(problem.dtype, device)
     channels = ceil_div(problem.in_channels, NUMBERS) if paired else problem.in_channels  # or pairs of them
     # planes of other sizes do not begin where a vector may be stored past the caches
     past = {} if prod(problem.out_size) % lanes else past_caches(planner, problem, lanes, PRODUCTS)

@@ -17,7 +17,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
-from clgraft.core.planning.pairs import NUMBERS, flush_defines
+from clgraft.core.planning.pairs import NUMBERS, product_defines
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "few_planes_cpu"
@@ -71,7 +71,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     if many and not has_32_registers(device):
         raise Declined("is for processors with 32 registers where outputs are many")
     # at stride 2 neighbouring columns are the halves of a number of 32 bits, an operand
-    paired = flush_defines(p.dtype, device)
+    paired = product_defines(p.dtype, device)
     pairs = bool(paired) and width.stride == 2 and width.step == 1
     if many and paired and not pairs:
         raise Declined("leaves pairs of channels to few_channels_cpu where outputs are many and columns are no pairs")

@@ -143,14 +143,22 @@ class Probe:
 @cache
 def cpu_flags() -> frozenset[str]:
     """Return the processor's features as Linux calls them; none elsewhere."""
+    return frozenset(_words_of_cpu("flags", "Features"))
+
+
+@cache
+def cpu_vendor() -> str:
+    """Return the processor's vendor as it calls itself, such as GenuineIntel; nothing elsewhere than on Linux."""
+    return " ".join(_words_of_cpu("vendor_id"))
+
+
+def _words_of_cpu(*beginnings: str) -> list[str]:
+    """Return the words of the first line about the processor that begins so."""
     try:
         with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith(("flags", "Features")):
-                    return frozenset(line.split(":", 1)[1].split())
+            return next((line.split(":", 1)[1].split() for line in file if line.startswith(beginnings)), [])
     except OSError:
-        pass
-    return frozenset()
+        return []
 
 
 class Toolchain:

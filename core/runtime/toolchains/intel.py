@@ -21,7 +21,7 @@ from clgraft.core.planning.pairs import INTRINSIC
 from clgraft.core.runtime.folders import cache_folder, refusal, until_the_end
 from clgraft.core.runtime.toolchains.base import Probe, Toolchain, problems
 from clgraft.core.runtime.toolchains.halves import halves_probes
-from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes
+from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes, slow_pairs
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 PACKAGE = "intel-opencl-rt"
@@ -61,11 +61,13 @@ class Intel(Toolchain):
         """
         known = super().capabilities()
         units: tuple[str, ...] = ()
-        if self.is_cpu:
-            units = (INTRINSIC,) if has_pairs(known["vector_width"]) else ()
-        elif DPAS in self.cl_device.extensions.split():
+        pairs = self.is_cpu and has_pairs(known["vector_width"])
+        if pairs:
+            units = (INTRINSIC,)
+        elif not self.is_cpu and DPAS in self.cl_device.extensions.split():
             units = SUB_GROUPS
-        return {**known, "vectorizes_items": self.is_cpu, "matrix_units": units}
+        slow = pairs and slow_pairs()
+        return {**known, "vectorizes_items": self.is_cpu, "matrix_units": units, "has_slow_pairs": slow}
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
         """Return what is to be found out: whether the intrinsic function for pairs of bfloat16 works, or which units.

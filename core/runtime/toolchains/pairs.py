@@ -8,7 +8,7 @@ import numpy as np
 
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.pairs import WAYS, pair_defines
-from clgraft.core.runtime.toolchains.base import Probe, cpu_flags
+from clgraft.core.runtime.toolchains.base import Probe, cpu_flags, cpu_vendor
 
 LANES, DEPTH = 16, 8  # of the check: lanes of a vector, and how many are added
 
@@ -16,6 +16,15 @@ LANES, DEPTH = 16, 8  # of the check: lanes of a vector, and how many are added
 def has_pairs(vector_width: int) -> bool:
     """Return whether the processor has the instruction, and the compiler uses registers of its size."""
     return vector_width == LANES and "avx512_bf16" in cpu_flags()
+
+
+def slow_pairs() -> bool:
+    """Return whether the instruction has fewer products in a second than that for floats.
+
+    AMD's processors begin both as often, and so have twice the products in pairs. Intel's take four times as long for
+    `vdpbf16ps` as for a multiply-add of floats: half of the products (Xeon of the fifth generation, measured).
+    """
+    return cpu_vendor() == "GenuineIntel"
 
 
 def _rounded(sums: np.ndarray) -> np.ndarray:

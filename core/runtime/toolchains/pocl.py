@@ -10,7 +10,7 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.pairs import ASSEMBLY
 from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.runtime.toolchains.base import Children, DriverCache, Probe, Toolchain
-from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes
+from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes, slow_pairs
 
 WORD = "pocl"
 NO_WARNINGS = "-w"
@@ -66,7 +66,7 @@ class PoCL(Toolchain):
         """Return what planners may rely on."""
         known = super().capabilities()
         pairs = self.is_cpu and has_pairs(known["vector_width"])
-        return {**known, "matrix_units": (ASSEMBLY,) if pairs else ()}
+        return {**known, "matrix_units": (ASSEMBLY,) if pairs else (), "has_slow_pairs": pairs and slow_pairs()}
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
         """Return what is to be found out: whether the assembly of products of pairs of bfloat16 works."""
