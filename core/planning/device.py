@@ -61,6 +61,8 @@ class DeviceInfo:
         Whether a probe has found that a copy engine brings boxes of matrices to local memory.
     has_pair_products : bool
         Whether a probe has found that products of pairs of bfloat16 work: `kernels/common/operands.cl`.
+    has_amx : bool
+        Whether a probe has found that the processor's products of tiles of bfloat16 work: `kernels/common/amx.cl`.
     has_slow_pairs : bool
         Whether products of floats take less time than those. The processor's rounding to bfloat16 is used all the same.
     """
@@ -99,6 +101,7 @@ class DeviceInfo:
     has_bulk_copies: bool = False
     has_pair_products: bool = False
     has_slow_pairs: bool = False
+    has_amx: bool = False
 
     @property
     def kept_in_caches(self) -> int:

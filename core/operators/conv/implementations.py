@@ -14,6 +14,7 @@ from clgraft.core.operators.conv.depthwise import cpu_strided as depthwise_strid
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
 from clgraft.core.operators.conv.depthwise import grouped_planes
 from clgraft.core.operators.conv.fft import gpu as gpu_fft
+from clgraft.core.operators.conv.gemm_cpu import amx as cpu_amx
 from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
 from clgraft.core.operators.conv.gemm_cpu import pairs as cpu_pairs
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
@@ -36,6 +37,7 @@ register(
         depthwise,
         depthwise_gpu,
         few_planes_cpu,
+        cpu_amx,
         cpu_pairs,
         winograd,
         few_channels_cpu,

@@ -27,7 +27,7 @@ def slow_pairs() -> bool:
     return cpu_vendor() == "GenuineIntel"
 
 
-def _rounded(sums: np.ndarray) -> np.ndarray:
+def rounded(sums: np.ndarray) -> np.ndarray:
     """Return the nearest numbers of bfloat16, the even one of two, without the package that knows them."""
     bits = sums.view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
@@ -50,7 +50,7 @@ def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
         defines={"VL": LANES, **pair_defines(device)},
         items=1,
         inputs=tuple(part.view(np.uint32).reshape(DEPTH, LANES) for part in stored),
-        expected=_rounded((numbers[0] * numbers[1]).sum((0, 2))),
+        expected=rounded((numbers[0] * numbers[1]).sum((0, 2))),
         dtype="bfloat16",
         in_child=True,
     )

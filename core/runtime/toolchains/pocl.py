@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, ClassVar
 
+from clgraft.core.planning.amx import UNIT
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.pairs import ASSEMBLY
 from clgraft.core.runtime.toolchains import pocl_cache
+from clgraft.core.runtime.toolchains.amx import amx_probes, has_amx
 from clgraft.core.runtime.toolchains.base import Children, DriverCache, Probe, Toolchain
 from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes, slow_pairs
 
@@ -66,11 +68,13 @@ class PoCL(Toolchain):
         """Return what planners may rely on."""
         known = super().capabilities()
         pairs = self.is_cpu and has_pairs(known["vector_width"])
-        return {**known, "matrix_units": (ASSEMBLY,) if pairs else (), "has_slow_pairs": pairs and slow_pairs()}
+        units = (ASSEMBLY,) * pairs + (UNIT,) * (self.is_cpu and has_amx(known["vector_width"]))
+        return {**known, "matrix_units": units, "has_slow_pairs": pairs and slow_pairs()}
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
-        """Return what is to be found out: whether the assembly of products of pairs of bfloat16 works."""
+        """Return what is to be found out: whether the assembly of products of bfloat16, pairs and tiles, works."""
         yield from pair_probes(device)
+        yield from amx_probes(device)
 
     def _compiled_width(self, widest: int, native: int) -> int:
         """Return the lanes that the compiler uses, which may leave the widest registers alone: the device says so."""

@@ -3,11 +3,13 @@
 //
 //     y[image][group][m][u]  =  bias[m] + sum over (channel, tap) of weights[m][channel, tap] * panel[channel, tap][u]
 //
-// weights   operands, [group][m][channel, tap], the convolution's own in place; or packed, see weights.cl
+// weights   operands, [group][m][channel, tap], the convolution's own in place; or packed, see weights.cl, and with AMX
+//           pack_amx.cl
 // panel     local, [tile of COLS pixels][channel, tap][COLS], one block of pixels, a part of the channels at a time
 // y         (batch, groups * m_count, od, oh, ow), the grid's pixels
 //
 // PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
+// AMX          tiles of bfloat16 are multiplied by the processor's matrix unit: common/amx.cl
 //
 // Work-items, which are work-groups, share items by tickets: one block of pixels (innermost), one block of rows m, one
 // group. Tiles are MR x NV vectors.
@@ -15,6 +17,7 @@
 #include "conv/gemm_cpu/weights.cl"
 #include "conv/gemm_cpu/panel.cl"
 #include "conv/gemm_cpu/block.cl"
+#include "common/amx.cl"
 
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), const WeightStrides strides,
                         CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate, const int channels,
@@ -50,21 +53,36 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), cons
             const bool once = (KEEP_SUMS || part >= source_rows) && !accumulate;  // no part is added to another's in y
             fill_panel(
                 panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
+#if AMX
+            set_tiles(k_count);
+#endif
             for (int m_tile = block.m_first; m_tile < block.m_last; m_tile++) {
                 const int m = m_tile * MR, m_rows = min(MR, m_count - m);
+#if AMX
+                global const operand *a = OPEN(weights) + group * strides.group + m_tile * strides.tile +
+                                          (long)from * grid.taps_w * strides.step;
+#else
                 TILE_WEIGHTS(a, OPEN(weights), strides, group, m_tile, m_rows, (long)from * grid.taps_w)
-                int run_number = 0;
+#endif
                 for (int tile = 0; tile * COLS < count; tile++) {
                     realv acc[MR][NV];
-                    START_TILE(acc, has_bias && from == 0, OPEN(bias) + group * m_count + m, m_rows)
+                    local const cell *b = panel + tile * pitch;
 #if KEEP_SUMS
                     local real *sums = kept + ((m_tile - block.m_first) * block_tiles + tile) * MR * COLS;
+#endif
+#if AMX
+                    multiply_tiles(sums, from > 0, a, b, k_count);
+                    if (to < source_rows) continue;
+                    START_TILE(acc, has_bias, OPEN(bias) + group * m_count + m, m_rows)
+                    TILE_SET(acc, acc[i_][v_] + LOAD_REALS(sums + i_ * COLS + v_ * VL))
+#else
+                    START_TILE(acc, has_bias && from == 0, OPEN(bias) + group * m_count + m, m_rows)
+#if KEEP_SUMS
                     if (from > 0) {
                         TILE_LOAD(acc, sums, COLS)
                     }
 #endif
                     long at = 0;
-                    local const cell *b = panel + tile * pitch;
                     for (int k = 0; k < k_count; k++) {
                         TILE_STEP(acc, a[i_][at], vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
                         at += strides.step;
@@ -75,6 +93,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), cons
                         TILE_STORE(acc, sums, COLS)
                         continue;
                     }
+#endif
 #endif
                     const long p = first + tile * COLS, image = p / pixels;
                     if (m_rows == MR && p + COLS <= (image + 1) * pixels) {
@@ -91,4 +110,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), cons
             }
         }
     }
+#if AMX
+    release_tiles();
+#endif
 }

@@ -41,6 +41,8 @@ from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import SMALL, ceil_div, in_3d
 
 NAME = "cpu_gemm"
+PACK = "conv/gemm_cpu/pack.cl"
+PACKINGS = {"pack_weights": PACK, "pack_rows": PACK, "pack_amx": "conv/gemm_cpu/pack_amx.cl"}  # kernel -> file
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **WEIGHT_STRIDES.defines()}
 PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
@@ -217,6 +219,7 @@ class GemmBuilder:
         self.problem, self.planner, self.grid = problem, planner, grid
         self.chosen, self.epilogue = chosen or {}, epilogue
         self.defines: dict[str, Any] = dict(STRUCTS)
+        self.one_tap = grid.one_tap  # which has a kernel of its own
         expected, allowed = [{"vectors", "panel", "tiles", "row_tiles"}], tile_vectors(problem, planner, grid)
         if can_be_dense(problem):
             expected.append({"vectors", "dense"})
@@ -276,10 +279,10 @@ class GemmBuilder:
         return Launches(tuple(launches), layout.nbytes)
 
     def _kernel(self, name: str, **more_defines: int) -> Any:
-        file = "conv/gemm_cpu/gemm_in_place.cl" if self.grid.one_tap else "conv/gemm_cpu/gemm.cl"
+        file = "conv/gemm_cpu/gemm_in_place.cl" if self.one_tap else "conv/gemm_cpu/gemm.cl"
         defines = {**self.defines, **self.tile.defines()}
-        if name in ("pack_weights", "pack_rows"):
-            file = "conv/gemm_cpu/pack.cl"
+        if name in PACKINGS:
+            file = PACKINGS[name]
         else:
             defines = {**defines, **epilogue_defines(self.epilogue), **more_defines}
         return self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
@@ -334,12 +337,12 @@ class GemmBuilder:
         workers = min(blocks * row_blocks * problem.groups, self.planner.device.compute_units)
         past = past_caches(self.planner, problem, self.tile.columns, PRODUCTS, in_order=self.spreads)
         more: dict[str, int] = {}
-        if grid.one_tap:
+        if self.one_tap:
             more |= {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
             more |= {} if grid.plain else {"STRIDE": grid.axes[2].stride}
             more |= {"SPREAD": 1} if self.spreads else {}
         return Launch(
-            self._kernel("conv_plain" if grid.one_tap else "conv_gather", **past, **more),
+            self._kernel("conv_plain" if self.one_tap else "conv_gather", **past, **more),
             (workers, 1, 1),
             (1, 1, 1),
             (
@@ -360,4 +363,4 @@ class GemmBuilder:
     def _local_bytes(self, blocking: Blocking) -> tuple[int, ...]:
         """Return the sizes of the kernel's local memory: products in place cut no runs."""
         panel, tile_out, runs, kept = blocking.local_bytes
-        return (panel, tile_out, kept) if self.grid.one_tap else (panel, tile_out, runs, kept)
+        return (panel, tile_out, kept) if self.one_tap else (panel, tile_out, runs, kept)

@@ -1,0 +1,54 @@
+"""AMX, the matrix unit of Intel's processors: what asks the system for it, and finds out whether kernels can use it."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from clgraft.core.planning.amx import LANES, ROWS, STEPS, UNIT, amx_defines
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.runtime.toolchains.base import Probe, cpu_flags
+from clgraft.core.runtime.toolchains.pairs import rounded
+
+# of Linux, for x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, the number of the tiles' data), for all threads
+ARCH_PRCTL, REQUEST, TILES = 158, 0x1023, 18
+DEPTH = STEPS + 5  # of the check: a whole block of steps, and some of the next
+
+
+@cache
+def has_amx(vector_width: int) -> bool:
+    """Return whether the processor has the unit for bfloat16, and the system lets this process use it."""
+    if vector_width != LANES or not {"amx_tile", "amx_bf16"} <= cpu_flags():
+        return False
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    return int(ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST, TILES)) == 0
+
+
+def amx_probes(device: DeviceInfo) -> Iterator[Probe]:
+    """Return what finds out whether kernels for the unit work; sums of small whole numbers are exact."""
+    if UNIT not in device.matrix_units:
+        return
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((ROWS, DEPTH, 2), (DEPTH, LANES, 2)))
+    blocks = np.zeros((2, ROWS, STEPS, 2), np.float32)
+    for step in range(DEPTH):
+        blocks[step // STEPS, :, step % STEPS] = a[:, step]
+    numbers = (blocks.reshape(-1, 2), b.reshape(-1, 2))
+    yield Probe(
+        field="has_amx",
+        what="products of tiles of bfloat16",
+        file="common/check_amx.cl",
+        kernel="check_amx",
+        defines={"VL": LANES, "DEPTH": DEPTH, **amx_defines(device)},
+        items=1,
+        inputs=tuple((part.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32) for part in numbers),
+        expected=rounded(2 * np.einsum("rkp,klp->rl", a, b)),
+        dtype="bfloat16",
+        in_child=True,
+    )
