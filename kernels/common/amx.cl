@@ -1,13 +1,13 @@
-// Products of tiles of bfloat16 by AMX, the matrix unit of Intel's processors:
+// Products of tiles of bfloat16 by AMX, a matrix unit of x86 processors:
 //
 //     sums[row][lane]  +=  sum over k < depth of a[row][k] * b[k][lane]        row < 32, lane < 16
 //
-// a, b    operands of two numbers (common/operands.cl). Those of a lie in blocks of 16 steps, [step / 16][row][step % 16],
-//         each row a line of a cache; of b each step is a line
+// a, b    operands of two numbers (common/operands.cl). Those of a lie in blocks of 16 steps, each row a line of a
+//         cache, [step / 16][row][step % 16]; of b each step is a line
 // sums    local, floats, 16 in a row
 //
 // An instruction multiplies 16 rows with 16 lanes for 16 steps. Sums of first and of second numbers are added up apart,
-// each product by a multiply-add, then both are added, and that to what was there (Intel's manual, TDPBF16PS). Whatever
+// each product by a multiply-add, then both are added, and that to what was there (as TDPBF16PS does). Whatever
 // is smaller than the smallest normal number counts as zero.
 //
 // AMX     1: the same roundings without the unit, 2: by assembly. Compilers for these processors may be told of older

@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16 by AMX, the matrix unit of Intel's processors: forward, and backward data without phases.
+"""Convolutions of bfloat16 by AMX, a matrix unit of x86 processors: forward, and backward data of stride 1.
 
 Panels of pixels are those of `cpu_pairs`: a row of 16 pairs is a row of the unit's tiles as it lies. Weights are packed
 in tiles of 32 rows (kernels/conv/gemm_cpu/pack_amx.cl).
