@@ -294,6 +294,9 @@ class Resident:
             elements = np.ascontiguousarray(self.home.memory.elements(self.device))
             if self.negative:
                 elements = -elements
+            self.array.wait_to_read()
+            # MXNet's inference leaves weights in layouts of oneDNN, and a copy into those fails
+            check_call(_LIB.MXNDArrayGetData(self.array.handle, ctypes.byref(ctypes.c_void_p())))
             address = elements.ctypes.data_as(ctypes.c_void_p)
             check_call(_LIB.MXNDArraySyncCopyFromCPU(self.array.handle, address, ctypes.c_size_t(elements.size)))
         self.place = HOST

@@ -34,6 +34,12 @@ CASTS = ("Cast", "cast", "amp_cast", "amp_multicast")
 Entry = tuple[int, int]  # a node and its output
 
 
+def name_of(dtype: Any) -> str:
+    """Return the name of a type, which MXNet's bfloat16 has as that of its one field."""
+    found = np.dtype(dtype)
+    return found.names[0] if found.names else found.name
+
+
 class Dtypes:
     """What is known of the values of a symbol's graph.
 
@@ -194,19 +200,19 @@ class Dtypes:
             place = int(output) if output.isdigit() else 0
             number = numbers.get(owner if owner else name)
             if number is not None:
-                found[number, place] = np.dtype(dtypes[0]).name
+                found[number, place] = name_of(dtypes[0])
         return found
 
     def _take(self, number: int, node: Mapping[str, Any], places: Mapping[str, Sequence[Any]], open_: set[str]) -> None:
         name = str(node["name"])
         if node["op"] == "null":
             if name not in open_ and places.get(name) and places[name][0] is not None:
-                self._found[number, 0] = np.dtype(places[name][0]).name
+                self._found[number, 0] = name_of(places[name][0])
             return
         for place in range(max(1, _outputs_read(self._nodes, number))):
             for word in (f"{name}_output{place}", *((f"{name}_output",) if not place else ())):
                 if places.get(word) and places[word][0] is not None:
-                    dtype = np.dtype(places[word][0]).name
+                    dtype = name_of(places[word][0])
                     if dtype not in ("float32",) or not open_:  # float32 may be what an open variable was taken for
                         self._found[number, place] = dtype
 
@@ -224,4 +230,4 @@ def _made_of(dtype: str, operator: str, attributes: Key, inputs: int) -> tuple[s
         _, found, _ = symbol.infer_type_partial(**{f"x{i}": np.dtype(dtype) for i in range(inputs)})
     except (mx.MXNetError, ValueError):
         return ()
-    return tuple("" if dtype is None else np.dtype(dtype).name for dtype in found or ())
+    return tuple("" if dtype is None else name_of(dtype) for dtype in found or ())

@@ -17,7 +17,7 @@ from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.operators.inner import INNER, Inner
-from clgraft.mxnet_ops.swap.amp import type_of_casts
+from clgraft.mxnet_ops.swap.amp import type_of_casts, without_casts
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
 from clgraft.mxnet_ops.swap.frozen import (
     expect_precision,
@@ -120,11 +120,11 @@ def swap_known(
     """
     expect_regions(frozen, regions)
     expect_precision(precision, regions)
+    cast = type_of_casts(symbol)
+    if cast is not None:
+        precision = precision or (cast if regions else None)
+        symbol = without_casts(symbol)
     graph = json.loads(symbol.tojson())
-    if regions:
-        cast = type_of_casts(symbol)
-        precision = precision or cast
-        symbol = symbol if cast is None else mx.sym.load_json(json.dumps(graph))  # without the casts
     nodes, report = graph["nodes"], Report()
     dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
     used, shown = _used_outputs(graph), {entry[0] for entry in graph["heads"]}

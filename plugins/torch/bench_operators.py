@@ -18,6 +18,7 @@ from clgraft.core.problem import layout as layout_of
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
+from clgraft.plugins.torch.memory import array_of, tensor_of
 
 MODES = {  # by whether both sides are on a GPU
     False: "eager, the faster of channels first and channels last; ours without an adapter",
@@ -84,7 +85,7 @@ def _is_last(work: Any) -> bool:
 
 def _laid_out(array: np.ndarray, layout: str, place: str = "cpu") -> Any:
     """Return an array as a tensor whose memory has a layout; vectors have but one."""
-    tensor = torch.from_numpy(array).to(place)
+    tensor = tensor_of(array).to(place)
     form = FORMATS.get(tensor.ndim - 2)
     return tensor.contiguous(memory_format=form) if layout == LAST and form is not None else tensor
 
@@ -115,7 +116,7 @@ def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray], layout:
 
     def results() -> list[np.ndarray]:
         found = (kept["y"], *kept.get("gradients", ()))
-        both = [tensor.cpu().numpy() for tensor in found]
+        both = [array_of(tensor.cpu()) for tensor in found]
         if _is_last(work):
             both = [layout_of.channels_last(array) for array in both]
         return [array.reshape(shape) for array, shape in zip(both, shapes)]

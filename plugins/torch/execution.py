@@ -24,6 +24,7 @@ from clgraft.plugins.torch.held import fetch, saved_elsewhere
 from clgraft.plugins.torch.lowering.builder import TABLE, Builder
 from clgraft.plugins.torch.lowering.calls import lower
 from clgraft.plugins.torch.lowering.values import DTYPES, NEW, NotLowered, Operand
+from clgraft.plugins.torch.memory import array_of, tensor_of
 from clgraft.plugins.torch.orders import Order, in_memory, order_of
 
 NUMBERS = itertools.count(1)  # every region, and every content of a lasting argument, has a number of its own
@@ -228,7 +229,7 @@ class RegionModule(torch.nn.Module):
         if contents:
             lasting = {name: place for name, place in inputs.items() if place in self._lasting and name in read}
             for name, place in lasting.items():
-                constants[name] = arguments[place].detach().contiguous().numpy()
+                constants[name] = array_of(arguments[place].detach().contiguous())
         compiled = self._context.compile(graph, constants=constants, precision=self.precision)
         compiled.plan()
         seen = {
@@ -268,7 +269,7 @@ class RegionModule(torch.nn.Module):
         if operand.name in made:
             return made[operand.name]
         if operand.name in program.constants:
-            return torch.from_numpy(program.constants[operand.name]).clone()
+            return tensor_of(program.constants[operand.name]).clone()
         tensor: torch.Tensor = fetch(arguments[program.places[operand.name]])
         return in_memory(tensor)
 

@@ -15,6 +15,7 @@ import torch
 
 from clgraft.core import Context, ExecutionError
 from clgraft.core.problem import round_up
+from clgraft.plugins.torch.memory import array_of, tensor_of
 
 PAGE = 1 << 13  # bytes of the memory of tensors that stand for values; their addresses name it
 ALIGNMENT = 256  # bytes of a value on the device
@@ -172,7 +173,7 @@ class Layout:
             for numbers in pages:
                 page = _page(dtype)
                 page.lease, page.offsets = lease, [self.offsets[number] for number in numbers]
-                base = torch.from_numpy(page)
+                base = tensor_of(page)
                 for place, number in enumerate(numbers):
                     tensors[number] = base.as_strided(shapes[number], (0,) * len(shapes[number]), place)
         return tensors
@@ -202,7 +203,7 @@ def fetch(tensor: Any) -> Any:
     if value is None:
         return tensor
     found = torch.empty(tensor.shape, dtype=tensor.dtype)
-    value.lease.arrays.read(value.lease, value.offset, found.numpy())
+    value.lease.arrays.read(value.lease, value.offset, array_of(found))
     return found
 
 

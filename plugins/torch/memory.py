@@ -16,6 +16,21 @@ PAGE = 4096  # bytes
 SMALLEST = 1 << 16  # bytes of tensors whose memory is kept; the others are PyTorch's
 
 
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """Return a tensor in the memory of an array, of bfloat16 too, which PyTorch does not take from NumPy."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return an array in the memory of a tensor of the host."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view("bfloat16")
+    found: np.ndarray = tensor.numpy()
+    return found
+
+
 class _Owner(np.ndarray):
     """What a tensor's storage holds as long as it lives."""
 
@@ -48,7 +63,7 @@ class Blocks:
         block = self._take(nbytes)
         owner = block.view(dtype).reshape(shape).view(_Owner)
         weakref.finalize(owner, self._returned.append, block).atexit = False
-        return torch.from_numpy(owner)
+        return tensor_of(owner)
 
     def _take(self, nbytes: int) -> np.ndarray:
         with self._lock:

@@ -560,6 +560,30 @@ def test_symbols_of_amp_become_regions_of_its_type(precision):
     assert swapped.list_outputs() == converted.list_outputs()
 
 
+@pytest.mark.parametrize("regions", [True, False])
+@pytest.mark.parametrize("precision", sorted(OF_TYPES))
+def test_parameters_that_amp_has_cast(precision, regions, rng):
+    """They stay arrays of 16 bits, and without regions everything else computes in float32, too."""
+    from mxnet.contrib import amp
+
+    symbol = small(dropout=False)
+    arrays = arrays_of(symbol, rng, data=DATA)
+    given, auxiliary = ({name: mx.nd.array(value) for name, value in one.items()} for one in arrays)
+    expected = symbol.bind(mx.cpu(), given, aux_states=auxiliary).forward(is_train=False)[0].asnumpy()
+    parameters = {name: value for name, value in given.items() if name != "data"}
+    made, parameters, auxiliary = amp.convert_model(
+        symbol, parameters, auxiliary, target_dtype=precision, cast_optional_params=True
+    )
+    assert any(value.dtype != np.float32 for value in parameters.values())
+    swapped, report = ops.swap_symbol(made, regions=regions)
+    assert swapped.list_arguments() == made.list_arguments()
+    assert {row.operator for row in report.kept} <= {"Cast", "amp_cast"}
+    assert not any("void" in row.reason for row in report.kept)
+    executor = swapped.bind(mx.cpu(), {**parameters, "data": given["data"]}, aux_states=auxiliary)
+    found = executor.forward(is_train=False)[0].asnumpy()
+    assert np.linalg.norm(found - expected) <= OF_TYPES[precision] * np.linalg.norm(expected)
+
+
 def test_the_scaler_of_amp_sees_infinite_gradients_of_regions():
     from mxnet.contrib.amp.loss_scaler import LossScaler
 

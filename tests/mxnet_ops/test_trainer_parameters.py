@@ -228,6 +228,28 @@ def test_two_nets_share_parameters(staged, rng):
     np.testing.assert_allclose(read, x.asnumpy() @ weight.T + bias, 1e-4, 1e-5)
 
 
+def test_weights_in_a_layout_of_onednn_are_read(staged, rng):
+    """MXNet's inference leaves them so, where a net shares them or ran before it was swapped."""
+
+    def make():
+        net = nn.HybridSequential(prefix="net_")
+        with net.name_scope():
+            net.add(nn.Conv2D(16, 3, padding=1, in_channels=3), nn.GlobalAvgPool2D(), nn.Dense(3))
+        return net
+
+    shape = (3, 16, 16)
+    one, other = pair(make, given={"learning_rate": 0.1}, shape=shape)
+    plain = [nn.Conv2D(16, 3, padding=1, in_channels=3, params=run.net[0].params) for run in (one, other)]
+    for x, y in batches(rng, 3, shape):
+        outputs = []
+        for run, net in zip((one, other), plain):
+            outputs.append(net(x).asnumpy())
+            mx.nd.waitall()
+            run.step(x, y)
+        np.testing.assert_allclose(*reversed(outputs), 1e-4, 1e-5)
+        equal(one, other, 1e-4, 1e-5)
+
+
 def updates(run):
     """Return how many arrays of each kind the updates of a trainer take."""
     histories = len(run.trainer._updates._known[0].item.states)

@@ -403,6 +403,24 @@ def test_floors_are_kept(tmp_path, capfd):
     assert found.to_json() == figures.read_text()
 
 
+def test_figures_say_their_precision(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("CLGRAFT_PRECISION", "float32")  # what the command changes is put back
+    figures, text = tmp_path / "figures.json", "conv forward n1 ic16 ih8 iw8 oc32 kh1 kw1"
+    for precision, words in (
+        ("bfloat16", "our nets in bfloat16, operators and peers in float32"),
+        ("tf32", "ours in tf32, peers in float32"),
+        ("float32", "float32"),
+    ):
+        given = ["--precision", precision, "--peers", "numpy", "--seconds", "0.01", "--json", str(figures)]
+        assert main(["bench", text, *given]) == 0
+        assert f"; {words}; " in capfd.readouterr().out
+        found = Results.read(figures)
+        assert found.precision == precision
+        if precision != "float32":
+            with pytest.raises(FileError, match=rf"\({words}\)"):
+                replace(found, precision="float32").joined(found)
+
+
 @pytest.mark.parametrize("words", [["--seconds", "soon"], ["--seconds", "0"], ["--batch", "1,x"], ["--peers", ","]])
 def test_wrong_numbers_are_said_in_words(words, capfd):
     with pytest.raises(SystemExit):

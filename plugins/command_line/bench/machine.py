@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from clgraft import __version__
-from clgraft.core import Context
+from clgraft.core import Context, settings
 from clgraft.plugins.command_line.bench import peaks, peer_threads
 from clgraft.plugins.command_line.bench.results import Results
 
@@ -26,6 +26,7 @@ def record(context: Context, command: str) -> Results:
         driver=context.device.driver,
         versions={"clgraft": __version__, "Python": platform.python_version()},
         date=datetime.date.today().isoformat(),
+        precision=settings.PRECISION.value(),
     )
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.files import FileError, read_file
 from clgraft.core.planning.floor import Peaks
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.peer_threads import Threads
 from clgraft.plugins.command_line.bench.timing import geometric_mean
@@ -149,6 +151,8 @@ class Results:
         The day of the run, as in 2026-11-25.
     note : str
         What a reader has to know about the figures.
+    precision : str
+        The value of ``CLGRAFT_PRECISION``, which is about our side alone.
     """
 
     device: str
@@ -166,6 +170,7 @@ class Results:
     versions: dict[str, str] = field(default_factory=dict)
     date: str = ""
     note: str = ""
+    precision: str = FLOAT32
 
     @property
     def peaks(self) -> Peaks:
@@ -182,9 +187,18 @@ class Results:
         """Return the number of cores in words."""
         return f"{self.threads} core{'s' * (self.threads != 1)}"
 
+    @property
+    def types(self) -> str:
+        """Return in which types both sides compute, in words."""
+        if self.precision == FLOAT32:
+            return FLOAT32
+        if self.precision in settings.MIXED:
+            return f"our nets in {self.precision}, operators and peers in {FLOAT32}"
+        return f"ours in {self.precision}, peers in {FLOAT32}"
+
     def conditions(self) -> str:
         """Return where and how it was measured: what every table of its figures says."""
-        where = f"{self.processor or 'processor not recorded'}, {self.cores}; {self.runtime}; float32"
+        where = f"{self.processor or 'processor not recorded'}, {self.cores}; {self.runtime}; {self.types}"
         if self.drift > STEADY:
             where += f"; peaks changed by {self.drift:.0%} during the run, so shares of the floor are rough"
         peers = (", ".join(filter(None, (self.threads_of(peer), self.modes.get(peer)))) for peer in self.peers)
@@ -202,11 +216,12 @@ class Results:
         Raises
         ------
         FileError
-            If they were measured on different devices, or with different numbers of cores.
+            If they were measured on different devices, with different numbers of cores or in different types.
         """
-        if (self.device, self.threads) != (other.device, other.threads):
-            expected = f"{other.device} on {other.cores}"
-            raise FileError(f"[bench] got results of {self.device} on {self.cores}, expected those of {expected}")
+        kinds = [(one.device, one.cores, one.types) for one in (self, other)]
+        if kinds[0] != kinds[1]:
+            got, expected = (f"{device} on {cores} ({types})" for device, cores, types in kinds)
+            raise FileError(f"[bench] got results of {got}, expected those of {expected}")
         again = {row.key for row in other.rows}
         return dataclasses.replace(
             self,

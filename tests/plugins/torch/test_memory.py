@@ -154,7 +154,7 @@ def test_hooks_of_saved_tensors_see_their_elements(staged):
 def test_memory_is_used_again_when_its_tensor_is_gone():
     blocks = memory.Blocks()
     first = blocks.empty((300, 100), "float32")
-    second = blocks.empty((100, 300), "float32")
+    second = blocks.empty((100, 600), "bfloat16")
     addresses = {tensor.data_ptr() for tensor in (first, second)}
     assert len(addresses) == 2 and all(address % 64 == 0 for address in addresses)
     view = first.t()[5:]
@@ -171,6 +171,37 @@ def test_memory_is_used_again_when_its_tensor_is_gone():
     small = blocks.empty((3,), "float32")
     del small
     assert blocks.unused <= 240_000
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "staged"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_tensors_of_16_bits(staged, own, frozen, dtype):
+    """Large enough for memory that is used again; parameters as constants, and values that stay on the device."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.SiLU(), torch.nn.AvgPool2d(2)).to(dtype)
+    exact = copy.deepcopy(net).double()
+    model = compiled(net, staged if own else core.context(), frozen)
+    x = torch.randn(8, 3, 32, 32).to(dtype)
+    unit = torch.finfo(dtype).eps
+    for training in (True, False):
+        with torch.set_grad_enabled(training):
+            y, expected = model(x), exact(x.double())
+        assert y.dtype == dtype and y.nbytes >= memory.SMALLEST
+        assert difference(y.detach().double(), expected.detach()) < 4 * unit
+        if training:
+            dy = torch.randn(y.shape).to(dtype)
+            y.backward(dy)
+            expected.backward(dy.double())
+            for ours, right in zip(net.parameters(), exact.parameters()):
+                assert ours.grad.dtype == dtype and difference(ours.grad.double(), right.grad) < 8 * unit
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_arrays_in_the_memory_of_tensors(dtype):
+    tensor = torch.tensor([1.5, -2, 3e-3]).to(dtype)
+    array = memory.array_of(tensor)
+    assert array.dtype.name == str(dtype).removeprefix("torch.") and array.ctypes.data == tensor.data_ptr()
+    assert torch.equal(memory.tensor_of(array), tensor) and memory.tensor_of(array).data_ptr() == tensor.data_ptr()
 
 
 def test_results_may_be_changed_in_place_and_kept():
