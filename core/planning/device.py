@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from clgraft.core.problem import SMALL
 
-LARGE = 2**24  # bytes; runtimes may report smaller caches than there are
+LARGE = 2**24  # bytes; systems may report smaller caches than there are
+# bytes of the last level's cache that a core fills at most: where two cores report 260 MiB, which others use as well,
+# copies in a row were faster past the caches from 44 MiB on
+MOST_OF_CORE = 2**24
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class DeviceInfo:
     device_class : str
         ``cpu``, ``gpu`` or a word for the maker of a GPU: names rows of tile sizes.
     cache_bytes : int
-        Size of the largest cache that the driver reports; 0 if it reports none.
+        Size of the largest cache that the driver reports, or of a CPU the operating system; 0 if they report none.
     compute_capability : int
         Of devices that have one, times 10: 90 for 9.0; 0 for all others.
     launch_seconds, launch_seconds_of_a_unit : float
@@ -106,7 +109,7 @@ class DeviceInfo:
     @property
     def kept_in_caches(self) -> int:
         """Bytes of a result of which who reads it next still finds something in a cache."""
-        return max(LARGE, self.cache_bytes // 2)
+        return max(LARGE, min(self.cache_bytes // 2, MOST_OF_CORE * self.compute_units))
 
     @property
     def channels_last(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from clgraft.core import settings
@@ -12,6 +13,8 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.runtime import toolchains
 
 PYOPENCL_VARIABLE = settings.PYOPENCL_CTX.name
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # a folder for each, on Linux
+UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def _cl() -> Any:
@@ -41,9 +44,24 @@ def _describe(device: Any) -> DeviceInfo:
         max_work_group_size=int(device.max_work_group_size),
         has_fp64="cl_khr_fp64" in extensions or bool(getattr(device, "double_fp_config", 0)),
         has_fp16="cl_khr_fp16" in extensions,
-        cache_bytes=int(device.global_mem_cache_size or 0),
+        cache_bytes=max(int(device.global_mem_cache_size or 0), largest_cache() if is_cpu else 0),
         **toolchains.of(device).capabilities(),
     )
+
+
+def largest_cache(folder: Path = CACHES) -> int:
+    """Return the bytes of the largest cache that the operating system lists; 0 where it lists none.
+
+    Some drivers report a smaller one than the last level's.
+    """
+    sizes = [0]
+    for file in folder.glob("index*/size"):
+        try:
+            text = file.read_text(encoding="ascii").strip()
+            sizes.append(int(text.rstrip("KMG")) * UNITS.get(text[-1:], 1))
+        except (OSError, ValueError):
+            continue
+    return max(sizes)
 
 
 def describe(device: Any) -> DeviceInfo:

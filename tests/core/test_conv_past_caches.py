@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.operators.conv import past_caches
+from clgraft.core.operators.conv.depthwise import cpu_rows
 from clgraft.core.operators.pointwise.generate import outgrows_caches
 from clgraft.core.planning.implementation import implementations
 from clgraft.core.session.context import Context
@@ -91,7 +93,10 @@ def plans(line: str, name: str) -> tuple[core.Problem, Any, Any, set[str]]:
 
         base = problem.base if line.startswith("fused") else problem
         epilogue = {"epilogue": problem.epilogue} if line.startswith("fused") else {}
-        with mock.patch.object(past_caches, "outgrows_caches", return_value=past):
+        with (
+            mock.patch.object(past_caches, "outgrows_caches", return_value=past),
+            mock.patch.object(past_caches, "DEEP", math.inf),
+        ):
             implementation = next(item for item in implementations(base) if name == item.NAME)
             watched = SimpleNamespace(device=context.device, kernel=kernel)
             launches = implementation.plan(base, watched, **epilogue)
@@ -125,7 +130,10 @@ def test_the_same_bits_past_the_caches(key: str, epilogue: bool, shift: int) -> 
 
 def test_past_the_caches_matches_float64() -> None:
     context = Context.on(None)
-    with mock.patch.object(past_caches, "outgrows_caches", return_value=True):
+    with (
+        mock.patch.object(past_caches, "outgrows_caches", return_value=True),
+        mock.patch.object(past_caches, "DEEP", math.inf),
+    ):
         for line, name in LINES.values():
             if "f64" not in line or context.device.has_fp64:
                 check(context, core.parse(line), name)
@@ -143,6 +151,36 @@ def test_which_results_go_past_caches() -> None:
                 found = past_caches.past_caches(planner, problem, together, least)
                 assert found == ({"PAST_CACHES": 1} if large and together * size >= 64 else {})
     assert not past_caches.past_caches(planner, core.parse("conv forward n0 ic1 ih1 iw1 oc1 kh1 kw1"), 16)
+
+
+@pytest.mark.parametrize(
+    ("line", "goes"),
+    [
+        ("conv forward n8 ic63 ih8 iw8 oc16 kh1 kw1", True),
+        ("conv forward n8 ic64 ih8 iw8 oc16 kh1 kw1", False),
+        ("conv forward g2 n8 ic126 ih8 iw8 oc16 kh1 kw1", True),
+        ("conv forward n8 ic8 ih8 iw8 oc16 kh3 kw3", False),
+        ("conv backward_data n8 ic16 ih8 iw8 oc64 kh1 kw1", False),
+        ("conv backward_data n8 ic64 ih8 iw8 oc16 kh1 kw1", True),
+        ("conv forward f16 n8 ic64 ih8 iw8 oc16 kh1 kw1", True),
+    ],
+)
+def test_products_with_many_terms_stay_in_the_caches(line: str, goes: bool) -> None:
+    """Their time hides that lines are read, and some processors wait for stores past the caches."""
+    context = Context.on(None)
+    context.device = replace(context.device, vector_width=16)
+    problem = core.parse(line)
+    with mock.patch.object(past_caches, "outgrows_caches", return_value=True):
+        found = past_caches.product_past_caches(context.planner, problem, 32)
+        spread = past_caches.product_past_caches(context.planner, problem, 32, in_order=True)
+    assert found == ({"PAST_CACHES": 1} if goes else {})
+    assert spread == {"PAST_CACHES": 1}
+
+
+@pytest.mark.parametrize(("cache_mib", "units", "least"), [(0, 2, 2.0), (48, 2, 4 / 3), (260, 2, 1.0), (260, 16, 1.0)])
+def test_depthwise_results_go_past_caches_from_a_size_on(cache_mib: int, units: int, least: float) -> None:
+    device = replace(core.context().device, cache_bytes=cache_mib * 2**20, compute_units=units)
+    assert cpu_rows.past_from(device) == pytest.approx(least)
 
 
 def test_short_vectors_go_past_caches_where_lines_are_stored_in_order() -> None:

@@ -32,6 +32,27 @@ def test_what_is_said_of_devices():
         assert info.is_cpu == (info.device_class == "cpu")
 
 
+def test_the_largest_cache_is_the_systems_where_a_driver_reports_a_smaller_one(tmp_path):
+    assert devices.largest_cache(tmp_path / "missing") == 0
+    for index, text in enumerate(("48K\n", "2M\n", "", "17", "many\n")):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(text, encoding="ascii")
+    assert devices.largest_cache(tmp_path) == 2 * 2**20
+    for info in devices.available():
+        if info.is_cpu:
+            assert info.cache_bytes >= devices.largest_cache()
+
+
+@pytest.mark.parametrize(
+    ("cache_mib", "units", "kept_mib"),
+    [(0, 2, 16), (32, 2, 16), (48, 2, 24), (260, 2, 32), (260, 16, 130), (64, 1, 16)],
+)
+def test_what_the_caches_keep_has_bounds(cache_mib, units, kept_mib):
+    """Drivers may report less than there is, and a machine of few cores the cache of a processor that has many."""
+    info = replace(devices.available()[0], cache_bytes=cache_mib * 2**20, compute_units=units)
+    assert info.kept_in_caches == kept_mib * 2**20
+
+
 def test_every_device_can_be_named_in_every_way():
     for info in devices.available():
         assert devices.describe(devices.select(info.selector)) == info

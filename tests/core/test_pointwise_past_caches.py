@@ -14,7 +14,6 @@ import pytest
 from clgraft import core
 from clgraft.core.operators.batchnorm import channels_cpu
 from clgraft.core.operators.pointwise import generate, generated
-from clgraft.core.planning.device import LARGE
 from clgraft.core.planning.kernels import vector_lanes
 from clgraft.core.session.context import Context
 from tests.core.pointwise_checks import run
@@ -135,6 +134,5 @@ def test_a_large_output_is_found_large() -> None:
         own.plan(core.parse(small))
     if own.device.is_cpu:
         answers = [generate.outgrows_caches(*call.args) for call in asked.call_args_list]
-        limit = max(LARGE, own.cl_device.global_mem_cache_size // 2)
-        assert answers == [limit <= 4096 * 4096 * 4, False]
+        assert answers == [own.device.kept_in_caches <= 4096 * 4096 * 4, False]
     np.testing.assert_array_equal(found["y1"], arrays["x0"] * arrays["x1"])

@@ -16,7 +16,7 @@ from clgraft.core.operators.conv.channels_last.pixels import choose_tile
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu.partial_sums import sum_of_partials
 from clgraft.core.operators.conv.grid import Grid, spatial_grid
-from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
+from clgraft.core.operators.conv.past_caches import product_past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -86,7 +86,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     paired = product_defines(problem.dtype, device)
     channels = ceil_div(problem.in_channels, NUMBERS) if paired else problem.in_channels  # or pairs of them
     # planes of other sizes do not begin where a vector may be stored past the caches
-    past = {} if prod(problem.out_size) % lanes else past_caches(planner, problem, lanes, PRODUCTS)
+    past = {} if prod(problem.out_size) % lanes else product_past_caches(planner, problem, lanes)
     kept_parts = 2 if past else 1  # one is stored past the caches while the next one is multiplied
     lines = _choose_lines(grid, problem, planner, tile, channels, kept_parts)
     size, taps = arithmetic_bytes(problem.dtype), prod(problem.kernel)

@@ -11,7 +11,7 @@ from math import prod
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.grid import GridAxis, backward_data_grids, spatial_grid
-from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
+from clgraft.core.operators.conv.past_caches import product_past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -77,7 +77,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         raise Declined("leaves pairs of channels to few_channels_cpu where outputs are many and columns are no pairs")
     if columns - width.size > (MOST_EMPTY_OF_MANY if many else MOST_EMPTY) * columns:
         raise Declined(f"rows of {width.size} pixels leave too much of {columns} lanes empty")
-    past = past_caches(planner, p, lanes, PRODUCTS)
+    past = product_past_caches(planner, p, lanes)
     rows, together = _tile(height, outputs, PAST_SUMS if past else SUMS[0 if has_32_registers(device) else 1], pairs)
     taps = height.taps * (ceil_div(width.taps, NUMBERS) if pairs else width.taps)
     weight_bytes = channels * taps * round_up(outputs, together) * size

@@ -13,7 +13,7 @@ from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument
 from clgraft.core.operators.conv.gemm_cpu.gemm import VECTORS, forward_cycles, product_tile
-from clgraft.core.operators.conv.past_caches import PRODUCTS, past_caches
+from clgraft.core.operators.conv.past_caches import product_past_caches
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.operators.separable.problem import PREFIX, SeparableProblem, conv_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -105,7 +105,7 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
     defines = {
         **{**tile.defines(), **GRID.defines(), "R": work.rows(tiles * tile.columns)},
         **{"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride, "DW": width.step},
-        **past_caches(planner, second, tile.columns, PRODUCTS),
+        **product_past_caches(planner, second, tile.columns),
         **_prologue_defines(problem.prologue),
         **epilogue_defines(problem.epilogue),
     }

@@ -9,7 +9,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.depthwise import cpu_fixed
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, splits_of_images
-from clgraft.core.operators.conv.depthwise.cpu_rows import L1_BYTES, PAST_FROM, with_sum
+from clgraft.core.operators.conv.depthwise.cpu_rows import L1_BYTES, past_from, with_sum
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
@@ -95,7 +95,8 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
     if half_h <= 2 * rows and not cpu_fixed.reserved(problem):
         defines.update({"XH": height.source, "XW": width.source, "IH": height.size, "IW": width.size})
     if data and width.source % lanes == 0:
-        defines.update(past_caches(planner, problem.with_direction("backward_data"), lanes, PAST_FROM))
+        of_data = problem.with_direction("backward_data")
+        defines.update(past_caches(planner, of_data, lanes, past_from(device)))
     result = "dx" if data else "dw"
     first = Launch(
         planner.kernel(FILE, NAME, defines, problem.dtype, MAD_ENABLE),

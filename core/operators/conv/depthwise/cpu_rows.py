@@ -20,6 +20,7 @@ from clgraft.core.operators.conv.depthwise.axes import (
 )
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
@@ -34,7 +35,7 @@ MOST_TAPS = 49  # most taps that are unrolled
 MOST_SUMS = 27  # registers for a filter's sums, of 32; processors with 16 registers have half of them
 TILE_BYTES = 16 * 1024  # bytes of a tile's results where a plane is larger than the L1 cache
 L1_BYTES = 32 * 1024  # a core's L1 cache; planes of more than half of it are read and written in the order of memory
-PAST_FROM = 2  # times the least result that outgrows the caches: from there on it gains to store it past them
+PAST_BYTES = 2**25  # of a result, or more where caches keep these: from there on it gains to store it past them
 # settings that a search tries: rows, and work-items per core
 SEARCHED_ROWS = (4, 2, 8)
 SEARCHED_ITEMS = (1, 2, 4, 8, 16)
@@ -53,6 +54,11 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
             continue
         for items in SEARCHED_ITEMS:
             yield {"rows": rows, "items": items}
+
+
+def past_from(device: DeviceInfo) -> float:
+    """Return how many times as large as the least that outgrows the caches a result is from `PAST_BYTES` on."""
+    return max(PAST_BYTES / device.kept_in_caches, 1.0)
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -134,7 +140,7 @@ def _rows(
     size = arithmetic_bytes(problem.dtype)
     defines = {**_defines(problem, planner, height, width, rows), "SH": height.stride, "SW": width.stride}
     lanes, targets = defines["VL"], problem.batch * channels
-    defines.update(past_caches(planner, problem, lanes, PAST_FROM))
+    defines.update(past_caches(planner, problem, lanes, past_from(planner.device)))
     defines.update(flush_defines(problem.dtype, planner.device))
     plane_bytes = (height.source * width.source + height.size * width.size) * size
     tile_h = _tile_lines(height.size, width.size * size, rows * height.step)
@@ -172,7 +178,7 @@ def _spread(
         "PAD_H": height.pad % 2,
         "PAD_W": width.pad % 2,
     }
-    defines.update(past_caches(planner, problem, defines["VL"], PAST_FROM))
+    defines.update(past_caches(planner, problem, defines["VL"], past_from(planner.device)))
     defines.update(flush_defines(problem.dtype, planner.device))
     planes = problem.batch * problem.in_channels
     half_h = ceil_div(height.source, 2)

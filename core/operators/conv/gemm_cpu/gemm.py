@@ -19,7 +19,7 @@ from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, ProductWork, blockings, choose_blocking
 from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense, collect, collect_cycles, dense_pixels
 from clgraft.core.operators.conv.grid import Grid, backward_data_grids, dense_grid, forward_grid, spatial_grid
-from clgraft.core.operators.conv.past_caches import LINE_BYTES, PRODUCTS, past_caches
+from clgraft.core.operators.conv.past_caches import LINE_BYTES, product_past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -159,7 +159,7 @@ def cheapest(
     """
     build = build or GemmBuilder
     vectors: tuple[int, ...] = PLAIN_VECTORS
-    past = past_caches(planner, problem, LINE_BYTES, PRODUCTS) and problem.dtype in SMALL
+    past = product_past_caches(planner, problem, LINE_BYTES) and problem.dtype in SMALL
     if past and LINE_VECTORS in tile_vectors(problem, planner, grid):
         vectors = (*PLAIN_VECTORS, LINE_VECTORS)
     products = [build(problem, planner, grid, {"vectors": n}, epilogue).product() for n in vectors]
@@ -335,7 +335,7 @@ class GemmBuilder:
         bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
         row_blocks = ceil_div(self.row_tiles, blocking.row_tiles)
         workers = min(blocks * row_blocks * problem.groups, self.planner.device.compute_units)
-        past = past_caches(self.planner, problem, self.tile.columns, PRODUCTS, in_order=self.spreads)
+        past = product_past_caches(self.planner, problem, self.tile.columns, in_order=self.spreads)
         more: dict[str, int] = {}
         if self.one_tap:
             more |= {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
