@@ -29,6 +29,7 @@ typedef uint place;
 #endif
 
 #include "common/sizes.cl"
+#include "pointwise/quads.cl"
 
 #define CONST_TABLES                                                                           \
     TENSOR_OF(const int, lower), TENSOR_OF(const real, fraction), TENSOR_OF(const int, first), \
@@ -194,35 +195,71 @@ real gradient_at(global const stored *plane, global const int *below, global con
     real sums[PLANES];                                            \
     EACH_PLANE sums[p] = 0;
 
+#ifndef COLUMNS
+#define COLUMNS 1  // neighbouring elements of a row that a work-item of forward makes, 4 or 1
+#define QUADS 0    // whether rows have a multiple of them
+#endif
+#define EACH_COLUMN _Pragma("unroll") for (int c = 0; c < COLUMNS; c++)
+
+// Pixels of weight 0 are read, but have no influence, whatever they are: a branch would wait for its loads.
 kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, const Sizes sizes,
                                   const ulong planes) {
     IMAGE_DEPTHS
     IMAGE_PLANES
-    const place at = get_global_id(0), line = at / ow, size = (place)od * oh * ow;
-    if (at >= size) return;
+    const place blocks = (ow + COLUMNS - 1) / COLUMNS, item = get_global_id(0), line = item / blocks;
+    if (line >= (place)od * oh) return;
     OPEN_TABLES
-    OPEN_PLANES
-    const int q = od + oh + (int)(at % ow), r = od + (int)(line % oh), z = line / oh;
-    const ulong from = ((ulong)below[z] * ih + below[r]) * iw + below[q], plane = (ulong)id * ih * iw;
-    global const stored *xs = OPEN(x) + from;
+    const place number = get_global_id(1) * PLANES;
+    const int z = line / oh, r = od + (int)(line % oh), column = (int)(item - line * blocks) * COLUMNS;
+    const place plane = (place)id * ih * iw;
+    const int lower_z = below[z], lower_r = below[r];
+    int q[COLUMNS];
+    real sums[PLANES][COLUMNS];
+    EACH_COLUMN q[c] = below[od + oh + min(column + c, ow - 1)];
+    EACH_PLANE EACH_COLUMN sums[p][c] = 0;
+    global const stored *xs = OPEN(x);
 #if LINEAR
-    const real fz = fractions[z], fr = fractions[r], fq = fractions[q];
-    for (int a = 0; a <= (fz > 0); a++)
-        for (int b = 0; b <= (fr > 0); b++) {
+    const real fz = fractions[z], fr = fractions[r];
+    real fq[COLUMNS];
+    EACH_COLUMN fq[c] = fractions[od + oh + min(column + c, ow - 1)];
+    for (int a = 0; a <= (fz > 0); a++) {
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
             const real weight = (a ? fz : REAL(1.0) - fz) * (b ? fr : REAL(1.0) - fr);
-            global const stored *row = xs + ((ulong)a * ih + b) * iw;
+            const place row = ((place)(lower_z + a) * ih + min(lower_r + b, ih - 1)) * iw;
             EACH_PLANE {
-                real value = LOAD(row, planes_at[p] * plane);
-                if (fq > 0) value = value * (REAL(1.0) - fq) + LOAD(row, planes_at[p] * plane + 1) * fq;
-                sums[p] += weight * value;
+                // planes beyond the last one are the last one, and not written
+                global const stored *from = xs + (min((ulong)number + p, planes - 1) * plane + row);
+                EACH_COLUMN {
+                    const real left = LOAD(from, q[c]), right = LOAD(from, min(q[c] + 1, iw - 1));
+                    const real value = fq[c] > 0 ? left * (REAL(1.0) - fq[c]) + right * fq[c] : left;
+                    const real sum = sums[p][c] + weight * value;
+                    sums[p][c] = b == 0 || fr > 0 ? sum : sums[p][c];
+                }
             }
         }
+    }
 #else
-    EACH_PLANE sums[p] = LOAD(xs, planes_at[p] * plane);
+    const place row = ((place)lower_z * ih + lower_r) * iw;
+    EACH_PLANE {
+        global const stored *from = xs + (min((ulong)number + p, planes - 1) * plane + row);
+        EACH_COLUMN sums[p][c] = LOAD(from, q[c]);
+    }
 #endif
-    global stored *ys = OPEN(y);
-    EACH_PLANE
-    if (number + p < planes) FINISH(ys, planes_at[p] * size + at, sums[p]);
+    global stored *ys = OPEN(y) + (ulong)line * ow + column;
+    const bool together = QUADS && QUAD_ALIGNED_stored(ys) && !accumulate;
+    EACH_PLANE {
+        if (number + p >= planes) continue;
+        global stored *to = ys + ((ulong)number + p) * ((ulong)od * oh * ow);
+#if QUADS
+        if (together) {
+            WRITE_QUAD_stored(to, sums[p])
+            continue;
+        }
+#endif
+        EACH_COLUMN
+        if (column + c < ow) FINISH(to, c, sums[p][c]);
+    }
 }
 
 kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, const Sizes sizes,

@@ -42,6 +42,15 @@
 #define WRITE_QUAD_real(p, from) *(global float4 *)(p) = (float4)((from)[0], (from)[1], (from)[2], (from)[3]);
 #endif
 #define QUAD_ALIGNED_real(p) (((ulong)(p) & 15) == 0)
+// Pairs and quads of reals in local memory, at multiples of their size.
+#if STORAGE == 64
+typedef double2 real_pair;
+typedef double4 real_quad;
+#else
+typedef float2 real_pair;
+typedef float4 real_quad;
+#endif
+#define PUT_QUAD(p, from) *(local real_quad *)(p) = (real_quad)((from)[0], (from)[1], (from)[2], (from)[3]);
 
 #if STORAGE == 16
 #if defined(BRAIN) || defined(PTX)

@@ -8,6 +8,8 @@
 //   reduce_columns   CPUs, innermost axis kept: VL results at a time
 //   reduce_elements  a work-item per result and part, any axes
 //   reduce_groups    GPUs: team_size of a work-group's GROUP work-items per result and part
+//   reduce_staged    GPUs, one output, short contiguous rows: a work-group's rows are one stretch of memory, which its
+//                    work-items read in quads; the values go to local memory, where team_size of them fold a row
 //   reduce_finish    folds the parts; on GPUs a work-group of GROUP per result does (reduce_finish_groups)
 // Running results have three levels, so that rounding grows with the cube root of the count: values go to level 0,
 // every BLOCK of them to level 1, every BLOCK of those to level 2.
@@ -264,6 +266,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
     const real total_##n = *mine_##n;                                                \
     barrier(CLK_LOCAL_MEM_FENCE);
 
+#if defined(REDUCE_GROUPS) || defined(REDUCE_STAGED)
+#include "pointwise/quads.cl"
+#endif
+
 #if defined(REDUCE_ELEMENTS)
 #define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
 
@@ -292,7 +298,6 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 }
 
 #elif defined(REDUCE_GROUPS)
-#include "pointwise/quads.cl"
 
 // A work-item reads UNROLL times WIDE neighbouring values at once, and keeps row and column instead of dividing. Each
 // of the WIDE has a level 0 of its own. Inputs are of unit 1, or all of unit 2: walks_n says which walk along rows.
@@ -418,6 +423,75 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(
     OUTPUTS(JOIN_TWO_LEVELS)
     OUTPUTS(JOIN_GROUP)
     if (lane == 0 && part < parts) {
+        OUTPUTS(FINISH_ONE)
+    }
+}
+
+#elif defined(REDUCE_STAGED)
+
+#ifndef STAGES
+#define STAGES 4  // quads of a work-item
+#endif
+// clang-format off
+#define ALIGNED_STRETCH(n, kind, unit) && QUAD_ALIGNED_##kind(xs##n + from)
+// clang-format on
+#define DECLARE_ALL(n, kind, unit) RAW_##kind all_##n[4 * STAGES];
+#define READ(n, kind, unit) READ_RAWS_##kind(all_##n + 4 * k, xs##n + from + min(at, there - 4))
+#define TAKE_NUMBERS(n, kind, unit) \
+    real values_##n[4];             \
+    NUMBERS_##kind(values_##n, all_##n + 4 * k, true)
+#define FETCH(n, kind, unit) const VALUE x##n = values_##n[e];
+#define FETCH_ONE(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from + at);
+#define KEEP_ONE(n, kind) values[e] = y##n;
+#define PUT_ONE(n, kind) staged[at] = y##n;
+#define FOLD_ROW(n, kind)      \
+    VALUE y##n = IDENTITY_##n; \
+    for (uint i = lane; i < length; i += team_size) y##n = COMBINE_##n(y##n, row[i]);
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_staged(PARAMETERS const int team_size,
+                                                                             const uint kept, const uint length) {
+    local real staged[4 * STAGES * GROUP] __attribute__((aligned(32)));
+    local real shared_values[GROUP];
+    INPUTS(OPEN_INPUT)
+    OUTPUTS(OPEN_OUTPUT)
+    const uint id = get_local_id(0), lane = id % team_size, group_rows = GROUP / team_size;
+    const uint first = get_group_id(0) * group_rows, there = min(kept - first, group_rows) * length;
+    const INDEX from = (INDEX)first * length;
+    if (there % 4 == 0 INPUTS(ALIGNED_STRETCH)) {
+        INPUTS(DECLARE_ALL)
+#pragma unroll
+        for (uint k = 0; k < STAGES; k++) {
+            const uint at = 4 * (id + k * GROUP);
+            INPUTS(READ)
+        }
+#pragma unroll
+        for (uint k = 0; k < STAGES; k++) {
+            const uint at = 4 * (id + k * GROUP);
+            INPUTS(TAKE_NUMBERS)
+            real values[4];
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                INPUTS(FETCH)
+                OUTPUTS(DECLARE_OUTPUT)
+                BODY
+                OUTPUTS(KEEP_ONE)
+            }
+            PUT_QUAD(staged + at, values)
+        }
+    } else {
+        for (uint at = id; at < there; at += GROUP) {
+            INPUTS(FETCH_ONE)
+            OUTPUTS(DECLARE_OUTPUT)
+            BODY
+            OUTPUTS(PUT_ONE)
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const uint result = first + id / team_size;
+    local const real *row = staged + id / team_size * length;
+    OUTPUTS(FOLD_ROW)
+    OUTPUTS(JOIN_GROUP)
+    if (lane == 0 && result < kept) {
         OUTPUTS(FINISH_ONE)
     }
 }

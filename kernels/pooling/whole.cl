@@ -8,6 +8,7 @@
 // VL        lanes, for CPU devices
 // BACKWARD  which of their two kernels there is
 // GROUP     work-items of a group for GPUs, LANES of them for a plane; powers of two
+// PIXELS    elements of a plane, for pool_whole_staged
 
 #include "pooling/operators.cl"
 
@@ -197,6 +198,73 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
     result = ROOT(result);
     global stored *ys = OPEN(y);
     STORE(ys, number, accumulate ? result + LOAD(ys, number) : result);
+}
+
+#ifndef PIXELS
+#define PIXELS 49
+#endif
+#define STAGED (GROUP / LANES * PIXELS)  // elements of a group's planes
+#define STAGES ((STAGED + 4 * GROUP - 1) / (4 * GROUP))
+
+// Small planes: a group's planes are one stretch of memory, which its work-items bring to local memory four elements
+// each, whatever plane these belong to.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_staged(
+    CONST_TENSOR(x), RESULTS, const uint planes, const long divisor) {
+    local real staged[STAGES * 4 * GROUP] __attribute__((aligned(32)));
+    local real shared[GROUP];
+    const uint first = get_group_id(0) * (GROUP / LANES), id = get_local_id(0);
+    global const stored *xs = OPEN(x) + (ulong)first * PIXELS;
+    const uint there = min((planes - first) * PIXELS, (uint)STAGED);
+    raw held[STAGES][4];
+    if (QUAD_ALIGNED_stored(xs) && there == STAGED && STAGED % 4 == 0) {
+#pragma unroll
+        for (int k = 0; k < STAGES; k++) {
+            const uint i = 4 * (id + k * GROUP);
+            READ_RAWS_stored(held[k], xs + (4 * GROUP * (k + 1) <= STAGED ? i : min(i, STAGED - 4u)))
+        }
+#pragma unroll
+        for (int k = 0; k < STAGES; k++) {
+            real numbers[4];
+            NUMBERS_stored(numbers, held[k], true);
+            PUT_QUAD(staged + 4 * (id + k * GROUP), numbers);
+        }
+    } else {
+        for (uint i = id; i < there; i += GROUP) staged[i] = LOAD(xs, i);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const uint lane = id % LANES, number = first + id / LANES;
+    local const real *plane = staged + id / LANES * PIXELS;
+    real result = START;
+#pragma unroll
+    for (uint i = lane; i < PIXELS; i += LANES) {
+        const real raised = RAISE(plane[i]);
+        result = JOIN(result, raised);
+    }
+    shared[id] = result;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    local const real *parts = shared + id - lane;
+    result = parts[0];
+#pragma unroll
+    for (int i = 1; i < LANES; i++) result = JOIN(result, parts[i]);
+#ifdef ARGMAX
+    local int places[GROUP];
+    int found = NOWHERE;
+    for (int i = PIXELS - 1 - (PIXELS - 1 - (int)lane) % LANES; i >= 0; i -= LANES)
+        found = plane[i] == result ? i : found;
+    places[id] = found;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lane > 0 || number >= planes) return;
+    for (int i = 1; i < LANES; i++) found = min(found, places[id + i]);
+    PUT_RESULTS(number, result, found)
+#else
+    if (lane > 0 || number >= planes) return;
+#if OPERATOR == 1
+    result /= (real)divisor;
+#endif
+    result = ROOT(result);
+    global stored *ys = OPEN(y);
+    STORE(ys, number, accumulate ? result + LOAD(ys, number) : result);
+#endif
 }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_backward(

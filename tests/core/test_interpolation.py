@@ -110,6 +110,22 @@ def test_accumulates_and_repeats_bit_for_bit(direction: str, machine: str) -> No
     np.testing.assert_allclose(added, first + 3, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["", "f16 ", "bf16 ", "f64 "])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("width", [12, 13, 3])
+def test_columns_gpu(width: int, method: str, dtype: str) -> None:
+    """A work-item has four columns, of which the last ones may not be there, in four planes, at any address."""
+    problem = parse(f"interpolate {method} {dtype}n1 c7 ih5 iw6 oh9 ow{width}", "forward")
+    given = problem.sample(np.random.default_rng(4))
+    with planning_for("a GPU") as context:
+        (got,) = run(context, problem, given).values()
+        odd = np.empty(got.size + 1, got.dtype)[1:].reshape(got.shape)
+        odd[...] = np.nan
+        run(context, problem, {**given, "y": odd})
+    check(problem, got, given)
+    np.testing.assert_array_equal(odd, got)
+
+
 @pytest.mark.parametrize("machine", MACHINES[:2])
 def test_the_same_size_copies_what_is_no_number(machine: str) -> None:
     """Pixels of weight 0 are not read: neither NaN nor infinity leaves its place."""

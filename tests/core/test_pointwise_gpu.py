@@ -191,3 +191,30 @@ def test_small_maps_of_all_broadcasts_share_a_program() -> None:
         for shapes in (((3, 4), (4,)), ((5, 1), (1, 3)), ((2, 3, 4), (3, 1)), ((7,), (7,)), ((6, 2), ())):
             keys |= keys_of(context, PointwiseProblem(shapes, "y0 = x0 + 3 * x1;"), "pointwise_elements")
     assert len(keys) == 1
+
+
+@pytest.mark.parametrize("dtype", ["", "f16 ", "bf16 ", "f64 "])
+@pytest.mark.parametrize("shape", [(300, 49), (7, 43, 33), (3, 128, 321), (259, 511)])
+def test_short_rows_are_folded_in_local_memory(shape: tuple[int, ...], dtype: str) -> None:
+    """Rows of a length that four elements do not divide; the last work-group has few, and of any number of elements."""
+    size = ",".join(map(str, shape))
+    axis = len(shape) - 1
+    problem = core.parse(f"pointwise {dtype}x0[{size}] x1[{size}] y0=sum[{axis}] : y0 = x0 * x1 + 1")
+    rng = np.random.default_rng(5)
+    arrays = {name: rng.standard_normal(shape).astype(problem.dtype) for name in ("x0", "x1")}
+    exact = (arrays["x0"].astype("float64") * arrays["x1"].astype("float64") + 1).sum(-1)
+    with planning_for(GPU) as context:
+        assert [step.kernel.function_name for step in context.choose(problem).launches.launches] == ["reduce_staged"]
+        got = run(context, problem, arrays)["y0"]
+        added = core.accumulate(np.full_like(got, 2))
+        context.plan(problem).run(**arrays, y0=added)
+        memory = np.zeros(2 * arrays["x0"].size + 3, problem.dtype)
+        odd = memory[3 : 3 + arrays["x0"].size].reshape(shape)
+        odd[:] = arrays["x0"]
+        again = np.full_like(got, np.nan)
+        context.plan(problem).run(x0=odd, x1=arrays["x1"], y0=again)
+    unit = ROUNDING[problem.dtype if problem.dtype == "float64" else "float32"] * 64 * shape[-1]
+    allowed = unit + 2 * ROUNDING[problem.dtype] * np.abs(exact)
+    assert (np.abs(got.astype("float64") - exact) <= allowed).all()
+    assert (np.abs(added.array.astype("float64") - exact - 2) <= allowed + 4 * ROUNDING[problem.dtype]).all()
+    np.testing.assert_array_equal(again, got)

@@ -196,6 +196,78 @@ def test_sliding_windows(kind: str) -> None:
     assert served == len(SLIDING) * (1 if kind.startswith("max") else 2)
 
 
+# rows that are read in fours, in pairs and one by one, tiles of several planes and several tiles of a plane, windows
+# that share nothing, padding and strides that four columns are no multiple of
+ON_GPUS = [
+    "n5 c3 ih12 iw12 kh3 kw3 ph1 pw1",
+    "n1 c2 ih35 iw37 kh3 kw3 ph1 pw1",
+    "n1 c3 ih14 iw14 kh3 kw3 ph1 pw1",
+    "n1 c2 ih56 iw112 kh3 kw3 sh2 sw2 ph1 pw1",
+    "n2 c2 ih15 iw24 kh2 kw2 sh2 sw2 ceil",
+    "n1 c2 ih7 iw132 kh3 kw3 ph1 pw1 count_inside",
+    "n1 c1 ih6 iw264 kh3 kw3 sh2 sw2 ph1 pw1 ceil",
+    "n1 c2 ih9 iw20 kh2 kw3 sh4 sw4",
+    "n1 c2 ih9 iw24 kh5 kw5 ph2 pw2",
+    "n1 c2 ih12 iw21 kh3 kw4 sh3 sw3 ph1 pw2",
+]
+KINDS_ON_GPUS = {"max f16": 10, "average f16": 10, "max": 4, "average": 4, "max bf16": 3, "max f64": 2, "sum f64": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"), [(kind, line) for kind, count in KINDS_ON_GPUS.items() for line in ON_GPUS[:count]]
+)
+def test_windows_gpu_in_all_directions(kind: str, line: str) -> None:
+    """Within their arrays, at any address, and added to what is there."""
+    with planning_for("a GPU") as context:
+        for direction in (*DIRECTIONS, "forward_argmax", "backward_argmax") if "max" in kind else DIRECTIONS:
+            check_everywhere(context, parse(f"pool {kind} {line}", direction), "windows_gpu")
+
+
+WHOLE_ON_GPUS = [
+    "average f16 n3 c45 ih7 iw7 kh7 kw7",
+    "max f16 n2 c35 ih7 iw7 kh7 kw7",
+    "max n2 c9 ih14 iw14 kh14 kw14",
+    "average bf16 n1 c3 ih16 iw16 kh16 kw16",
+    "lp2 n2 c37 ih5 iw5 kh5 kw5",
+    "max bf16 n1 c131 ih3 iw3 kh3 kw3",
+    "sum f64 n2 c9 ih4 iw9 kh4 kw9",
+]
+
+
+@pytest.mark.parametrize("line", WHOLE_ON_GPUS)
+def test_small_whole_planes_gpu(line: str) -> None:
+    """Several of them in one work-group, the last of which has fewer."""
+    with planning_for("a GPU") as context:
+        for direction in ("forward", "forward_argmax") if line.startswith("max") else ("forward",):
+            problem = parse(f"pool {line}", direction)
+            (launch,) = context.choose(problem).launches.launches
+            assert launch.kernel.function_name == "pool_whole_staged"
+            check_everywhere(context, problem, "whole")
+
+
+def check_everywhere(context: Context, problem: PoolProblem, algorithm: str) -> None:
+    """Hold a problem's results to the reference at both ends of their memory, at odd addresses, and added."""
+    plan, inputs = context.plan(problem, algorithm), problem.sample(np.random.default_rng(3))
+    exact = problem.reference(inputs)
+    for place in (lambda a: guarded(a, False)[0], lambda a: guarded(a, True)[0], at_an_odd_address):
+        given = {name: place(array) for name, array in inputs.items()}
+        outputs = {name: place(empty(problem, name)) for name in exact}
+        plan.run(**given, **outputs)
+        for name, array in outputs.items():
+            check(problem, array, exact[name])
+    added = {name: np.full_like(array, 1) for name, array in outputs.items()}
+    plan.run(**inputs, **{name: core.accumulate(array) for name, array in added.items()})
+    for name, array in added.items():
+        check(problem.with_direction("backward"), array, exact[name] + 1)
+
+
+def at_an_odd_address(array: np.ndarray) -> np.ndarray:
+    """Return a copy of which no two elements lie where both can be read together."""
+    copied = np.empty(array.size + 1, array.dtype)[1:].reshape(array.shape)
+    copied[...] = array
+    return copied
+
+
 def empty(problem: PoolProblem, name: str) -> np.ndarray:
     """Return an array for a result, full of what no result is."""
     (argument,) = (argument for argument in problem.arguments() if argument.name == name)

@@ -18,6 +18,7 @@ NAME = "elements"
 FILE = "interpolation/interpolation.cl"
 GROUP = 64
 PLANES = 4  # whose elements a work-item makes
+COLUMNS = 4  # neighbouring elements of forward's work-items
 SMALL = 2**31  # elements that 32-bit indices count, the last group's surplus work-items among them
 ALIGN = 64  # bytes
 
@@ -52,13 +53,16 @@ def plan(problem: InterpolationProblem, planner: Planner) -> Launches:
     """Plan the tables and a work-item per element."""
     source, result = problem.arguments()
     first, bound, workspace = tables(problem, planner)
-    defines = {**macros(problem), "PLANES": PLANES}
+    width = result.shape[-1]
+    columns = COLUMNS if problem.direction == "forward" and width >= COLUMNS else 1
+    quads = int(columns > 1 and width % COLUMNS == 0)
+    defines = {**macros(problem), "PLANES": PLANES, "COLUMNS": columns, "QUADS": quads}
     kernel = planner.kernel(FILE, f"interpolation_{problem.direction}", defines, problem.dtype)
     planes = problem.batch * problem.channels
     arguments = (
         *(Buffer(source.name), Buffer(result.name), Accumulate(result.name), *bound),
         Constant(np.uint64(planes)),
     )
-    items = (round_up(prod(result.shape[2:]), GROUP), ceil_div(planes, PLANES))
+    items = (round_up(prod(result.shape[2:-1]) * ceil_div(width, columns), GROUP), ceil_div(planes, PLANES))
     last = Launch(kernel, items, (GROUP, 1), arguments, (result.name,))
     return Launches((first, last), workspace)

@@ -23,6 +23,8 @@ MAP_READS_PAST = {True: 2, False: 1}  # and so many where they do not; True: of 
 READS_AHEAD = {True: 8, False: 4}  # most loads of a work-item there that are on their way at once, in folds
 SINGLES_AHEAD = 8  # the same, of loads of one element
 LEAST_OF_GROUPS = 32  # values that make a result there, from which on work-items share it
+STAGED_GROUP = 128  # work-items of such a work-group
+STAGED_OF_LANE = 16  # of a work-item's row there, at most
 FEWEST_LANES = 8  # work-items that share a result there, at least
 # is_cpu -> work-items wanted per compute unit, and the least values per part that are worth one
 ITEMS_PER_UNIT = {True: 4, False: 2048}
@@ -316,6 +318,17 @@ class _Generator:
         numbers = (results, self.inner.size, count(rows), parts)
         return self.fold("reduce_columns", rows, kept, parts, vectors * parts, 1, numbers, self.inner, self.lanes)
 
+    def fold_staged(self, results: int) -> Launches:
+        """Plan a fold of short rows, which all inputs have one after the other."""
+        length = self.inner.size
+        lanes = 1 << (ceil_div(length, STAGED_OF_LANE) - 1).bit_length()
+        size = ceil_div(results, STAGED_GROUP // lanes) * STAGED_GROUP
+        more = {"GROUP": STAGED_GROUP, "STAGES": ceil_div(STAGED_GROUP // lanes * length, QUAD * STAGED_GROUP)}
+        defines = {**self.defines([self.one], [self.one], unit=1), **more}
+        numbers = [*ints(lanes), Constant(np.uint32(results)), Constant(np.uint32(length))]
+        arguments = [*self.arguments([self.one], [self.one]), *numbers]
+        return Launches([self.launch("pointwise/reduce.cl", "reduce_staged", defines, size, STAGED_GROUP, arguments)])
+
     def fold_groups(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
         walks = self.inner.strides
         in_quads = self.inner.size % QUAD == 0 and not any(
@@ -323,6 +336,10 @@ class _Generator:
         )
         wide = QUAD if in_quads else 1
         results, steps = count(kept), count(rows) * self.inner.size // wide
+        contiguous = not rows and all(walks) and len(kept) == 1 and set(kept[0].strides) == {self.inner.size}
+        short = self.inner.size <= STAGED_OF_LANE * STAGED_GROUP // QUAD and count(self.axes) < SMALL
+        if contiguous and short and not in_quads and len(self.numbers) == 1 and results > GROUP * self.units:
+            return self.fold_staged(results)
         target = GROUPS_PER_UNIT * self.units
         # no more parts than are busy at once: a rest of them would wait for all others
         parts = max(1, min(target // results, steps * wide // (16 * GROUP), MOST_PARTS))

@@ -13,8 +13,9 @@ from clgraft.core.operators.pooling.elements import bind, outputs
 from clgraft.core.operators.pooling.problem import NORMS, PoolProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Constant, Launch, Launches
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "whole"
 
@@ -22,6 +23,8 @@ ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the la
 ITEM_ELEMENTS = 8192  # fewer are not worth a work-item's start
 GROUP = 128  # work-items of a GPU's work-group
 LANE_PIXELS = 8  # of a work-item there, at least
+STAGED_PIXELS = 256  # of planes that a work-group brings to local memory, at most
+STAGED_LANE = 16  # elements of a work-item there, about
 LARGEST = 2**31 - 1
 
 
@@ -65,6 +68,15 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
             arguments.append(divisor_argument(pixels))
             groups = ceil_div(total, 4 * GROUP)
             return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), outputs(problem)),))
+        if direction == "forward" and pixels <= STAGED_PIXELS and total <= LARGEST:
+            lanes = 1 << (ceil_div(pixels, STAGED_LANE) - 1).bit_length()
+            macros |= {"GROUP": GROUP, "LANES": lanes, "PIXELS": pixels}
+            held = (round_up(GROUP // lanes * pixels, 4 * GROUP) + 2 * GROUP) * arithmetic_bytes(problem.dtype)
+            if held <= planner.device.local_memory:
+                kernel = planner.kernel("pooling/whole.cl", "pool_whole_staged", macros, problem.dtype)
+                arguments += [Constant(np.uint32(planes)), Constant(np.int64(divisor))]
+                groups = ceil_div(planes, GROUP // lanes)
+                return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), outputs(problem)),))
         name = f"pool_whole_group_{direction}"
         kernel = planner.kernel("pooling/whole.cl", name, {**macros, "GROUP": GROUP, "LANES": lanes}, problem.dtype)
         arguments += [Constant(np.int64(size)) for size in (planes, pixels, divisor)]
