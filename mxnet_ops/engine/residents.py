@@ -236,7 +236,7 @@ class Resident:
             return
         self.request = parameter.grad_req
         array = parameter._grad[0] if parameter._grad else None
-        if array is None or _known.get(id(array)) is self.gradient is not None:
+        if array is None or resident_of(array) is self.gradient is not None:
             return
         if self.gradient is None:
             self.gradient = Resident(array, self.home, lies=self.beside(GRADIENT))

@@ -176,7 +176,13 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if known is not None and known.home is not self._home:  # another trainer's
             known.leave("another Trainer has it")
             known = None
-        resident = Resident(array, self._home, lies=lies) if known is None else known
+        if known is None:
+            fresh = array.grad is not None and bool(array._fresh_grad)  # by a backward that read it as MXNet's
+            if fresh:
+                array._fresh_grad = False
+            known = Resident(array, self._home, lies=lies)
+            known.fresh = fresh
+        resident = known
         resident.parameter = weakref.ref(parameter)
         resident.follow()
         return resident

@@ -19,7 +19,7 @@ from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.loading import Model
 from clgraft.plugins.onnx.lowering import PARAMETER, Asked, ModelBuilder
 from clgraft.plugins.onnx.nodes import operator_name
-from clgraft.plugins.onnx.values import OnnxValue, carrier_of, known
+from clgraft.plugins.onnx.values import REAL, OnnxValue, carrier_of, known
 
 ANY = range(64)
 # operator -> the inputs at which initializers are weights
@@ -112,6 +112,8 @@ class OnnxNet:
         self._averages = averages_of(model.graph, real)
         axes = [name for name in real if model.initializers[name].ndim and name not in self._averages]
         self._weights = {**weights_of(model.graph, axes), **dict.fromkeys(trained)}
+        if not self._weights:
+            _expect_float32(model, inside)
         changing = {*self._weights, *self._averages, *changed}
         self.parameters = {name: _read_only(model.initializers[name]) for name in real if name in changing}
         self.inputs = tuple(replace(port, dtype=carrier_of(port.dtype, has_fp64)) for port in model.inputs)
@@ -219,6 +221,14 @@ def write_model(path: str | os.PathLike[str], proto: onnx.ModelProto) -> None:
     data = Path(f"{os.fspath(path)}.data")
     data.unlink(missing_ok=True)  # onnx would append to it
     onnx.save_model(proto, os.fspath(path), save_as_external_data=True, location=data.name)
+
+
+def _expect_float32(model: Model, names: Collection[str]) -> None:
+    """Raise an error if a model has weights of other real numbers."""
+    others = [name for name, a in model.initializers.items() if name in names and a.ndim and a.dtype.name in REAL]
+    for name in weights_of(model.graph, others):
+        found = f"weight {name!r} of {model.initializers[name].dtype.name}"
+        raise OnnxError(f"[onnx] got {found}, expected weights of float32 to train")
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

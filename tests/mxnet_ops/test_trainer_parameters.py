@@ -144,6 +144,25 @@ def test_frozen_parameters_and_a_net_that_is_frozen_later(staged, rng):
         assert (before == other.parameters[0].data().asnumpy()).all() == (grad_req == "null")
 
 
+@pytest.mark.parametrize("before", [0, 2], ids=["new", "at work"])
+@pytest.mark.parametrize("grad_req", ["write", "add"])
+def test_a_parameter_that_is_frozen_and_learned_again_before_a_step(staged, rng, grad_req, before):
+    """MXNet gives it other arrays, of which the next step has to take the gradient."""
+    one, other = pair(given={"learning_rate": 0.1, "momentum": 0.9})
+    for run in (one, other):  # MXNet's static memory keeps the first gradients
+        run.net.hybridize()
+    for number, (x, y) in enumerate(batches(rng, before + 2)):
+        for run in (one, other):
+            if number == before:
+                run.parameters[0].grad_req = "null"
+                run.parameters[0].grad_req = grad_req
+            run.step(x, y)
+            if number >= before:
+                run.parameters[0].zero_grad()
+    assert other.trainer.host == {}
+    equal(one, other, 1e-4, 1e-6)
+
+
 def test_stale_gradients_are_told(staged, rng):
     run = Run(dense)
     x, y = next(batches(rng, 1))

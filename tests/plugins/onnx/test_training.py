@@ -203,3 +203,12 @@ def test_an_exported_model_learns_as_in_pytorch(kind: str, tmp_path: Path) -> No
     assert theirs[-1] < 0.5 * theirs[0]
     for key, value in net.named_parameters():
         np.testing.assert_allclose(trainer.parameters[key], value.detach(), rtol=2e-2, atol=2e-3, err_msg=key)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_models_of_other_types_are_refused(dtype: str) -> None:
+    kind = np.dtype(dtype) if dtype != "bfloat16" else pytest.importorskip("ml_dtypes").bfloat16
+    inputs, outputs = {"x": (kind, ["n", 4])}, {"y": (kind, ["n", 3])}
+    proto = model([node("MatMul", "x w", "y")], inputs, outputs, {"w": random(4, 3).astype(kind)})
+    with pytest.raises(OnnxError, match=f"got weight 'w' of {dtype}, expected weights of float32 to train"):
+        Session(proto).trainer("sgd", loss="softmax_cross_entropy")
