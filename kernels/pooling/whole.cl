@@ -216,7 +216,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_staged
     global const stored *xs = OPEN(x) + (ulong)first * PIXELS;
     const uint there = min((planes - first) * PIXELS, (uint)STAGED);
     raw held[STAGES][4];
-    if (QUAD_ALIGNED_stored(xs) && there == STAGED && STAGED % 4 == 0) {
+    if (QUAD_ALIGNED_stored(xs) && there == STAGED && there % 4 == 0) {
 #pragma unroll
         for (int k = 0; k < STAGES; k++) {
             const uint i = 4 * (id + k * GROUP);

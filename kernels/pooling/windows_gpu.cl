@@ -323,8 +323,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1,
     global uchar *places = 0;
     const int accumulate_argmax = 0;
 #endif
-    if (IS_ALIGNED(UNIT_X, xs) && IS_ALIGNED(UNIT_Y, ys) && (ulong)places % UNIT_Y == 0 && !accumulate &&
-        !accumulate_argmax)
+    const bool adds = accumulate | accumulate_argmax;
+    if (IS_ALIGNED(UNIT_X, xs) && IS_ALIGNED(UNIT_Y, ys) && (ulong)places % UNIT_Y == 0 && !adds)
         join_windows(xs, ys, places, windows, u, v, accumulate, accumulate_argmax, true);
     else
         join_windows(xs, ys, places, windows, u, v, accumulate, accumulate_argmax, false);

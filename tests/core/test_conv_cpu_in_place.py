@@ -363,6 +363,18 @@ def test_the_side_with_fewer_channels_is_transposed() -> None:
         assert -256 % split.tile.rows <= 8  # few rows of the last tile are empty
 
 
+def test_filters_have_tiles_of_one_vector_where_channels_fill_no_two() -> None:
+    """Such tiles load an element for each multiply-add."""
+    device = replace(core.context().device, vector_width=16, compute_units=2)
+    planner = SimpleNamespace(device=device)
+    for text, vectors in (
+        ("n8 ic64 ih56 iw56 oc256 kh1 kw1", 2),
+        ("n8 ic512 ih28 iw28 oc128 kh1 kw1", 2),
+        ("n8 ic32 ih112 iw112 oc16 kh1 kw1", 1),
+    ):
+        assert filter_in_place.choose(named(text, "backward_filter"), planner, {}).tile.vectors == vectors
+
+
 def test_settings_of_filters_that_do_not_fit_are_declined() -> None:
     planner = core.context().planner
     for text, settings in (

@@ -148,7 +148,7 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
     block = min(round_up(ceil_div(work.pixels, ceil_div(work.pixels, most)), tile.lanes * work.numbers), most)
     count, operands = ceil_div(work.pixels, block), block // work.numbers
     threads = device.compute_units
-    element = COSTS["load" if work.numbers == 1 else "pair"]
+    element = COSTS["pair" if work.numbers > 1 else "lone" if tile.vectors == 1 else "load"]
     step = tile.rows * tile.vectors / COSTS["fmas"] + tile.rows * element + tile.vectors * COSTS["load"]
     convert = COSTS["convert"] if work.converts else 0
     turn = COSTS["gradient"]
