@@ -23,6 +23,7 @@ from timing import geometric_mean, in_type, keep, row
 
 from clgraft import core
 from clgraft.core.problem import SMALL, expect_in_numpy
+from clgraft.plugins.torch.memory import tensor_of
 
 F = torch.nn.functional
 ALPHA, K = 1e-4, 2.0
@@ -225,12 +226,6 @@ def inputs(problem: Any) -> dict[str, np.ndarray]:
     return {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
 
 
-def on_device(array: np.ndarray) -> torch.Tensor:
-    """Return PyTorch's tensor of the same numbers and type; it takes no bfloat16 from NumPy."""
-    name = array.dtype.name
-    return torch.from_numpy(array.astype(np.float32) if name in SMALL else array).cuda().to(getattr(torch, name))
-
-
 def copy_milliseconds(nbytes: int) -> float:
     """Return the time of a copy in the device's memory."""
     source = torch.ones(nbytes // 4, device="cuda")
@@ -258,7 +253,7 @@ def main() -> int:
     for text, function, scalars, random, output in announced(wanted, first):
         problem = in_type(text, dtype)
         arrays = inputs(problem)
-        tensors = {name: on_device(array) for name, array in arrays.items()}
+        tensors = {name: tensor_of(array).cuda() for name, array in arrays.items()}
         peer = partial(function, tensors)
         try:
             run = DeviceRun(context, problem, arrays, scalars)

@@ -24,6 +24,12 @@
 #define PUT_RESULTS(number, value, place) \
     STORE(OPEN(y), number, accumulate ? (value) + LOAD(OPEN(y), number) : (value));
 #endif
+// The result of a plane whose elements were joined.
+#if OPERATOR == 1
+#define RESULT_OF(joined) ROOT((joined) / (real)divisor)
+#else
+#define RESULT_OF(joined) ROOT(joined)
+#endif
 
 #ifdef VL
 #ifndef BACKWARD
@@ -93,10 +99,7 @@ kernel void pool_whole_forward(CONST_TENSOR(x), RESULTS, WHOLE_SHAPE) {
             const real value = LOAD(plane, i);
             result = JOIN(result, RAISE(value));
         }
-#if OPERATOR == 1
-        result /= (real)divisor;
-#endif
-        result = ROOT(result);
+        result = RESULT_OF(result);
         PUT_RESULTS(number, result, first_place(plane, pixels, result, lanes))
     }
 }
@@ -187,17 +190,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
     SHARE(places, found, min)
 #endif
     if (lane > 0 || number >= planes) return;
-    result = parts[0];
-#ifdef ARGMAX
+    result = RESULT_OF(parts[0]);
     PUT_RESULTS(number, result, places[0])
-    return;
-#endif
-#if OPERATOR == 1
-    result /= (real)divisor;
-#endif
-    result = ROOT(result);
-    global stored *ys = OPEN(y);
-    STORE(ys, number, accumulate ? result + LOAD(ys, number) : result);
 }
 
 #ifndef PIXELS
@@ -255,16 +249,11 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_staged
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lane > 0 || number >= planes) return;
     for (int i = 1; i < LANES; i++) found = min(found, places[id + i]);
-    PUT_RESULTS(number, result, found)
 #else
     if (lane > 0 || number >= planes) return;
-#if OPERATOR == 1
-    result /= (real)divisor;
 #endif
-    result = ROOT(result);
-    global stored *ys = OPEN(y);
-    STORE(ys, number, accumulate ? result + LOAD(ys, number) : result);
-#endif
+    result = RESULT_OF(result);
+    PUT_RESULTS(number, result, found)
 }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_backward(

@@ -15,6 +15,7 @@ from clgraft.core.runtime.toolchains.pairs import pair_probes
 from clgraft.core.session.context import Context
 from tests.core.every_run import Check
 from tests.core.guarded_memory import check_within_pages
+from tests.core.small_numbers import expect_zeros_for_small_numbers
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 
@@ -161,14 +162,8 @@ def test_what_is_not_finite_stays_in_its_places(emulated: Context) -> None:
 
 
 def test_small_numbers_count_as_zeros(emulated: Context, instructed: Context | None) -> None:
-    """As the instruction has it: those below the smallest normal number of float32."""
-    problem = core.parse("conv forward bf16 n1 ic2 ih1 iw16 oc1 kh1 kw1")
-    x = np.zeros((1, 2, 1, 16), problem.arguments()[0].dtype)
-    x[:, 0], x[:, 1] = 2.0**-127, 2.0**-126
-    w, y = np.full((1, 2, 1, 1), 2.0**100, x.dtype), np.full((1, 1, 1, 16), np.nan, x.dtype)
     for context in filter(None, (emulated, instructed)):
-        context.plan(problem, "cpu_pairs").run(x=x, w=w, y=y)
-        assert (y == 2.0**-26).all()
+        expect_zeros_for_small_numbers(context, "cpu_pairs")
 
 
 def test_declines_what_it_does_not_serve(emulated: Context) -> None:

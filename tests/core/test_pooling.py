@@ -147,18 +147,7 @@ def test_windows_side_by_side(past: bool, monkeypatch: pytest.MonkeyPatch) -> No
                     plan = context.plan(problem, "side_by_side")
                 except ProblemError:
                     continue
-                inputs = problem.sample(np.random.default_rng(3))
-                exact = problem.reference(inputs)
-                for at_end in (False, True):
-                    given = {name: guarded(array, at_end)[0] for name, array in inputs.items()}
-                    outputs = {name: guarded(empty(problem, name), at_end)[0] for name in exact}
-                    plan.run(**given, **outputs)
-                    for name, array in outputs.items():
-                        check(problem, array, exact[name])
-                added = {name: np.full_like(array, 1) for name, array in outputs.items()}
-                plan.run(**inputs, **{name: core.accumulate(array) for name, array in added.items()})
-                for name, array in added.items():
-                    check(problem.with_direction("backward"), array, exact[name] + 1)
+                check_everywhere(plan, problem)
                 served += 1
     assert served == (16 if past else 31)
 
@@ -220,7 +209,8 @@ def test_windows_gpu_in_all_directions(kind: str, line: str) -> None:
     """Within their arrays, at any address, and added to what is there."""
     with planning_for("a GPU") as context:
         for direction in (*DIRECTIONS, "forward_argmax", "backward_argmax") if "max" in kind else DIRECTIONS:
-            check_everywhere(context, parse(f"pool {kind} {line}", direction), "windows_gpu")
+            problem = parse(f"pool {kind} {line}", direction)
+            check_everywhere(context.plan(problem, "windows_gpu"), problem)
 
 
 WHOLE_ON_GPUS = [
@@ -242,12 +232,12 @@ def test_small_whole_planes_gpu(line: str) -> None:
             problem = parse(f"pool {line}", direction)
             (launch,) = context.choose(problem).launches.launches
             assert launch.kernel.function_name == "pool_whole_staged"
-            check_everywhere(context, problem, "whole")
+            check_everywhere(context.plan(problem, "whole"), problem)
 
 
-def check_everywhere(context: Context, problem: PoolProblem, algorithm: str) -> None:
+def check_everywhere(plan: core.Plan, problem: PoolProblem) -> None:
     """Hold a problem's results to the reference at both ends of their memory, at odd addresses, and added."""
-    plan, inputs = context.plan(problem, algorithm), problem.sample(np.random.default_rng(3))
+    inputs = problem.sample(np.random.default_rng(3))
     exact = problem.reference(inputs)
     for place in (lambda a: guarded(a, False)[0], lambda a: guarded(a, True)[0], at_an_odd_address):
         given = {name: place(array) for name, array in inputs.items()}

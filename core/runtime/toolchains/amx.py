@@ -13,7 +13,7 @@ import numpy as np
 from clgraft.core.planning.amx import LANES, ROWS, STEPS, UNIT, amx_defines
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.runtime.toolchains.base import Probe, cpu_flags
-from clgraft.core.runtime.toolchains.pairs import rounded
+from clgraft.core.runtime.toolchains.pairs import operands, rounded
 
 # of Linux, for x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, the number of the tiles' data), for all threads
 ARCH_PRCTL, REQUEST, TILES = 158, 0x1023, 18
@@ -39,7 +39,6 @@ def amx_probes(device: DeviceInfo) -> Iterator[Probe]:
     blocks = np.zeros((2, ROWS, STEPS, 2), np.float32)
     for step in range(DEPTH):
         blocks[step // STEPS, :, step % STEPS] = a[:, step]
-    numbers = (blocks.reshape(-1, 2), b.reshape(-1, 2))
     yield Probe(
         field="has_amx",
         what="products of tiles of bfloat16",
@@ -47,7 +46,7 @@ def amx_probes(device: DeviceInfo) -> Iterator[Probe]:
         kernel="check_amx",
         defines={"VL": LANES, "DEPTH": DEPTH, **amx_defines(device)},
         items=1,
-        inputs=tuple((part.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32) for part in numbers),
+        inputs=(operands(blocks), operands(b)),
         expected=rounded(2 * np.einsum("rkp,klp->rl", a, b)),
         dtype="bfloat16",
         in_child=True,

@@ -33,6 +33,11 @@ def rounded(sums: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
+def operands(numbers: np.ndarray) -> np.ndarray:
+    """Return pairs of floats that bfloat16 holds, in the last axis, as 32 bits each."""
+    return (numbers.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)[..., 0]
+
+
 def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
     """Return what finds out whether kernels for products of pairs work; sums of small whole numbers are exact.
 
@@ -41,7 +46,6 @@ def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
     if not set(WAYS).intersection(device.matrix_units):
         return
     numbers = np.random.default_rng(0).integers(-9, 10, (2, DEPTH, LANES, 2)).astype(np.float32)
-    stored = (numbers.view(np.uint32) >> 16).astype(np.uint16)
     yield Probe(
         field="has_pair_products",
         what="products of pairs of bfloat16",
@@ -49,7 +53,7 @@ def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
         kernel="check_pairs",
         defines={"VL": LANES, **pair_defines(device)},
         items=1,
-        inputs=tuple(part.view(np.uint32).reshape(DEPTH, LANES) for part in stored),
+        inputs=tuple(map(operands, numbers)),
         expected=rounded((numbers[0] * numbers[1]).sum((0, 2))),
         dtype="bfloat16",
         in_child=True,

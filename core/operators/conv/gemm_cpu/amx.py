@@ -6,28 +6,22 @@ in tiles of 32 rows (kernels/conv/gemm_cpu/pack_amx.cl).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
-import numpy as np
-
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import WEIGHT_STRIDES
 from clgraft.core.operators.conv.gemm_cpu import phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking
-from clgraft.core.operators.conv.gemm_cpu.gemm import PACK_ELEMENTS, GemmBuilder, product_grid
+from clgraft.core.operators.conv.gemm_cpu.gemm import product_grid
+from clgraft.core.operators.conv.gemm_cpu.pairs import PairBuilder, expect_even
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.amx import LANES, ROWS, STEPS, amx_defines
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Workspace, ints
-from clgraft.core.planning.pairs import NUMBERS
-from clgraft.core.planning.structs import StructConstant
-from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d, round_up
+from clgraft.core.planning.launches import Launch, Launches, Workspace
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "cpu_amx"
 
@@ -37,12 +31,7 @@ def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
     return problem.direction == "forward"
 
 
-def plan(
-    problem: ConvProblem,
-    planner: Planner,
-    settings: Mapping[str, int | str] | None = None,
-    epilogue: Epilogue | None = None,
-) -> Launches:
+def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> Launches:
     """Plan the packing of the weights and the product."""
     device = planner.device
     if not device.is_cpu or not device.has_amx:
@@ -52,25 +41,26 @@ def plan(
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
     if phases.has_phases(problem):
-        raise Declined("is for gradients whose stride has one phase")
-    summed = problem.in_channels if problem.direction == "forward" else problem.out_channels
-    if summed // problem.groups % NUMBERS:
-        raise Declined("is for even numbers of channels")
-    builder = AmxBuilder(problem, planner, product_grid(problem), epilogue=epilogue)
+        raise Declined("is for gradients of stride 1")
+    expect_even(problem)
+    builder = AmxBuilder(problem, planner, product_grid(problem), None, epilogue)
     return builder.launches(builder.in_whole_blocks(builder.product().blocking))
 
 
-class AmxBuilder(GemmBuilder):
-    """What the launches of one problem share, with pairs of channels in the place of channels."""
+class AmxBuilder(PairBuilder):
+    """What the launches of one problem share: the unit's tiles, by the kernel for any taps."""
 
-    def __init__(self, problem: ConvProblem, planner: Planner, *rest: Any, **more: Any) -> None:
-        super().__init__(problem, planner, *rest, **more)
+    def __init__(self, problem: ConvProblem, planner: Planner, *rest: Any) -> None:
+        super().__init__(problem, planner, *rest)
         self.one_tap = False
-        self.channels //= NUMBERS
         self.tile = RegisterTile(ROWS, 1, LANES)
         self.row_tiles = ceil_div(self.outputs, ROWS)
-        self.steps = round_up(self.channels * self.grid.taps, STEPS)  # of whole blocks
         self.defines.update(amx_defines(planner.device))
+
+    @property
+    def depth(self) -> int:
+        """Operands of a row of packed weights: whole blocks of steps."""
+        return round_up(super().depth, STEPS)
 
     def in_whole_blocks(self, blocking: Blocking) -> Blocking:
         """Return a blocking whose parts of a panel, but for the last one, are whole blocks of steps."""
@@ -81,28 +71,5 @@ class AmxBuilder(GemmBuilder):
             raise Declined(f"{each} rows of a panel do not fit local memory")
         return replace(blocking, part=blocking.part // each * each)
 
-    def _packing(self, layout: WorkspaceLayout) -> tuple[list[Launch], Workspace]:
-        problem = self.problem
-        nbytes = problem.groups * self.row_tiles * ROWS * self.steps * self.size
-        packed, kernel = layout.take(nbytes, self.size), in_3d(problem.kernel, 1)
-        if not nbytes:
-            return [], packed
-        pack_range = round_up(max(PACK_ELEMENTS // (prod(kernel) * ROWS), 1), STEPS)
-        launch = Launch(
-            self._kernel("pack_amx"),
-            (ceil_div(self.channels, pack_range), self.row_tiles, problem.groups),
-            (1, 1, 1),
-            (
-                *(Buffer("w"), packed),
-                *ints(self.channels, self.outputs),
-                *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
-                *(*ints(pack_range), self.grid.taps_argument(kernel)),
-            ),
-            (self.target,),
-            (nbytes,),
-        )
-        return [launch], packed
-
-    def _strides(self) -> StructConstant:
-        tile = self.steps * ROWS
-        return WEIGHT_STRIDES.pack({"group": self.row_tiles * tile, "tile": tile, "row": STEPS, "step": ROWS})
+    def _pack(self, packed: Workspace) -> Launch:
+        return self._pack_by("pack_amx", packed, round_up(self._pack_range, STEPS))

@@ -289,25 +289,23 @@ class GemmBuilder:
 
     def _packing(self, layout: WorkspaceLayout) -> tuple[list[Launch], Workspace]:
         """Return the launch that packs the weights, if there are any, and the part of the workspace where it does."""
-        nbytes = self.problem.groups * self.row_tiles * self.tile.rows * self.grid.taps * self.channels * self.size
+        nbytes = self.problem.groups * self.row_tiles * self.tile.rows * self.depth * self.size
         packed = layout.take(nbytes, self.size)
         return [replace(self._pack(packed), prepares=(nbytes,))] if nbytes else [], packed
 
     def _strides(self) -> StructConstant:
         """Return the kernels' WeightStrides."""
-        depth = self.grid.taps * self.channels
         if self.in_place:
             row, step = self.weight_strides[0], self.weight_strides[1] // prod(self.problem.kernel)
             strides = {"group": self.group_stride, "tile": self.tile.rows * row, "row": row, "step": step}
         else:
-            tile = depth * self.tile.rows
+            tile = self.depth * self.tile.rows
             strides = {"group": self.row_tiles * tile, "tile": tile, "row": 1, "step": self.tile.rows}
         return WEIGHT_STRIDES.pack(strides)
 
     def _pack(self, packed: Workspace) -> Launch:
         problem = self.problem
-        kernel = in_3d(problem.kernel, 1)
-        if problem.direction == "backward_data" and prod(kernel) == 1:
+        if problem.direction == "backward_data" and prod(problem.kernel) == 1:
             return Launch(
                 self._kernel("pack_rows"),
                 (ceil_div(self.channels, PACK_CHANNELS), ceil_div(self.row_tiles, NEIGHBOURS), problem.groups),
@@ -315,16 +313,30 @@ class GemmBuilder:
                 (Buffer("w"), packed, *ints(self.channels, self.outputs, PACK_CHANNELS)),
                 (self.target,),
             )
-        pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
+        return self._pack_by("pack_weights", packed, self._pack_range)
+
+    @property
+    def depth(self) -> int:
+        """Operands of a row of packed weights."""
+        return self.grid.taps * self.channels
+
+    @property
+    def _pack_range(self) -> int:
+        """Return the channels that a work-item packs of each row of a tile."""
+        return max(PACK_ELEMENTS // (prod(self.problem.kernel) * self.tile.rows), 1)
+
+    def _pack_by(self, name: str, packed: Workspace, pack_range: int) -> Launch:
+        """Return the launch of a kernel that packs any weights."""
+        problem = self.problem
         return Launch(
-            self._kernel("pack_weights"),
+            self._kernel(name),
             (ceil_div(self.channels, pack_range), self.row_tiles, problem.groups),
             (1, 1, 1),
             (
                 *(Buffer("w"), packed),
                 *ints(self.channels, self.outputs),
                 *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
-                *(*ints(pack_range), self.grid.taps_argument(kernel)),
+                *(*ints(pack_range), self.grid.taps_argument(in_3d(problem.kernel, 1))),
             ),
             (self.target,),
         )

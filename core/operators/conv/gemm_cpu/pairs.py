@@ -78,8 +78,14 @@ def _expect_served(problem: ConvProblem, planner: Planner) -> None:
     expect_pairs(problem.dtype, planner)
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
+    if problem.direction != "backward_filter":
+        expect_even(problem)
+
+
+def expect_even(problem: ConvProblem) -> None:
+    """Decline odd numbers of channels of a group that are summed."""
     summed = problem.in_channels if problem.direction == "forward" else problem.out_channels
-    if problem.direction != "backward_filter" and summed // problem.groups % NUMBERS:
+    if summed // problem.groups % NUMBERS:
         raise Declined("is for even numbers of channels")
 
 
