@@ -7,7 +7,7 @@ Needs torch, torchvision, onnx, onnxruntime and openvino, or those of --peers. W
 process of its own, and the faster of its default number of threads and all processors. With --cpu-time the figure is
 the processor time of all threads of a run, which other programs on the machine disturb less; ONNX Runtime's threads
 then sleep while they wait. Else the floor of clgraft's run is printed, too, the time that the device's measured peaks
-allow for it, and its share of the time. With --precision bfloat16 clgraft and OpenVINO compute products in bfloat16.
+allow for it, and its share of the time. With --precision clgraft and OpenVINO compute products in 16 bits.
 The nets of the onnx package are those of `clgraft bench --nets`.
 """
 
@@ -31,6 +31,8 @@ import onnx
 from timing import compare, geometric_mean, keep, restarted, row
 
 from clgraft import core
+from clgraft.core import settings
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.plugins.command_line import arguments, terminal
 from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.onnx import Session
@@ -39,8 +41,7 @@ from clgraft.plugins.onnx.bench_runtimes import onnxruntime, openvino
 NETS = ("resnet50", "vgg16", "mobilenet_v2", "efficientnet_b0", "densenet121", "squeezenet1_0")
 PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 SIZE = 224
-HINTS = {"": "f32", "bfloat16": "bf16"}  # a precision in OpenVINO's words
-ALLOWED = {"": 1e-4, "bfloat16": 0.1}  # differences, of the largest result
+ALLOWED = {"": 1e-4, **dict.fromkeys(settings.MIXED, 0.1)}  # differences, of the largest result
 
 
 def exported(name: str, folder: Path) -> str:
@@ -62,7 +63,7 @@ def contenders(path: str, options: argparse.Namespace) -> dict[str, Callable[[],
     given = {"x": np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)}
     (peer,) = options.peers
     if peer == "openvino":
-        runtime = openvino(model, precision=HINTS[options.precision])
+        runtime = openvino(model, precision=options.precision or FLOAT32)
     else:
         runtime = onnxruntime(model, spinning=not options.cpu_time)
     calls: dict[str, Callable[[], Any]] = {
@@ -98,7 +99,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="the least number of runs of each side")
     parser.add_argument("--cpu-time", action="store_true", help="processor time of all threads instead of time passed")
     parser.add_argument("--peers", type=arguments.words, default=list(PEERS), help=f"of {','.join(PEERS)}")
-    parser.add_argument("--precision", default="", choices=tuple(HINTS)[1:], help="of products (default: float32)")
+    parser.add_argument("--precision", default="", choices=settings.MIXED, help="of products (default: float32)")
     parser.add_argument("--json", type=Path, help="keep all figures, of several peers in FILE-PEER")
     parser.add_argument("--folder", type=Path, help="where exported models are kept")
     options = parser.parse_args()

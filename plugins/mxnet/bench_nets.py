@@ -2,6 +2,9 @@
 
 Inference is measured with frozen parameters, too; in training they make no difference. Training steps are measured with
 MXNet's SGD on all sides, and in regions also with clgraft's, which `clgraft.mxnet_ops.Trainer` uses.
+
+With ``CLGRAFT_PRECISION=bfloat16`` MXNet infers also what its `amp` converts to that type, and is the faster one. On
+CPUs it has no other mixed precision that is fast; its steps stay in float32.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ from typing import Any
 import clgraft.mxnet_ops  # noqa: F401  # isort: skip  (before MXNet, which reads what it sets)
 import mxnet as mx
 import numpy as np
+from mxnet.contrib import amp
 from mxnet.gluon.model_zoo import vision
 
+from clgraft.core.planning.precision import mixed_precision
 from clgraft.mxnet_ops import swap_block
 from clgraft.plugins.command_line.bench import floors, peaks
 from clgraft.plugins.command_line.bench.peers import net_batches
 from clgraft.plugins.command_line.bench.results import Measurement
-from clgraft.plugins.command_line.bench.timing import compare
+from clgraft.plugins.command_line.bench.timing import compare, fastest
 
 NETS = {
     "alexnet": "alexnet",
@@ -30,11 +35,14 @@ NETS = {
     "mobilenet": "mobilenet1.0",
     "mobilenetv2": "mobilenetv2_1.0",
 }
-SIDES = ("native", "clgraft", "regions", "frozen")  # nets
+NATIVE, AMP = "native", "amp"  # MXNet's
+BFLOAT16 = "bfloat16"
+SIDES = ("clgraft", "regions", "frozen")  # ours
 WAYS = {  # of each direction: the net and its call
-    "inference": {side: (side, "inference") for side in SIDES},
-    "training": {**{side: (side, "training") for side in SIDES[:-1]}, "updated": ("regions", "updated")},
+    "inference": {side: (side, "inference") for side in (NATIVE, *SIDES)},
+    "training": {**{side: (side, "training") for side in (NATIVE, *SIDES[:-1])}, "updated": ("regions", "updated")},
 }
+MIXED_WAYS = {("inference", BFLOAT16): {AMP: (AMP, "inference")}}
 SETTINGS = {"learning_rate": 1e-4, "momentum": 0.9}
 MOVED = 5  # arrays of a parameter's size that its update moves: weight, momentum, both read and written, and gradient
 PIXELS, CLASSES = 224, 1000
@@ -71,15 +79,17 @@ def measure(
     """
     for name, batch in net_batches(names, batches, NETS):
         wanted = [what for what in WAYS if what in directions]
-        needed = {side for what in wanted for side, _ in WAYS[what].values()}
-        sides = {side: _Net(NETS[name], batch, side) for side in SIDES if side in needed}
+        ways = {what: {**WAYS[what], **MIXED_WAYS.get((what, mixed_precision()), {})} for what in wanted}
+        needed = {side for what in wanted for side, _ in ways[what].values()}
+        sides = {side: _Net(NETS[name], batch, side) for side in (NATIVE, AMP, *SIDES) if side in needed}
         for what in wanted:
-            calls = {way: sides[side].calls[call] for way, (side, call) in WAYS[what].items()}
+            calls = {way: sides[side].calls[call] for way, (side, call) in ways[what].items()}
             times = compare(calls, seconds, least)
-            a, b = times["native"], times["clgraft"]
+            way, natives = fastest(times, [one for one in (NATIVE, AMP) if one in calls])
+            a, b = times[way], times["clgraft"]
             text = f"{NETS[name]} batch {batch}"
             figures = (a.median, b.median, a.spread, b.spread)
-            floor = {way: floors.of(call) for way, call in calls.items() if way != "native"}
+            floor = {way: floors.of(call) for way, call in calls.items() if way not in (NATIVE, AMP)}
             if "updated" in floor:  # the update is ours, and no plan of the core's
                 floor["updated"] += MOVED * sides["regions"].learned_bytes() / peaks.here().bandwidth
             more = {way: times[way].median for way in ("regions", "frozen", "updated") if way in times}
@@ -88,6 +98,7 @@ def measure(
                 *("nets", text, text, "net", what, "mxnet", *figures),
                 floor=floor["clgraft"],
                 uncounted=len(sides["regions"].report.kept),
+                **natives,
                 **more,
             )
         del sides
@@ -109,8 +120,11 @@ class _Net:
             warnings.simplefilter("ignore")  # compilers warn
             net.hybridize(static_alloc=True, static_shape=True)
             net(x).wait_to_read()  # shapes have to be known before operators are replaced
-            if side != "native":
+            if side == AMP:
+                net = amp.convert_hybrid_block(net, target_dtype=BFLOAT16, ctx=mx.cpu())
+            elif side != NATIVE:
                 self.report = swap_block(net, regions=side != "clgraft", frozen=side == "frozen")
+            if side != NATIVE:
                 net.hybridize(static_alloc=True, static_shape=True)
                 net(x).wait_to_read()
         loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 
+from clgraft.core import settings
+from clgraft.core.planning.precision import FLOAT32
 from clgraft.plugins.onnx.plugin import THREADS
 
+HINTS = {FLOAT32: "f32", "float16": "f16", "bfloat16": "bf16"}  # OpenVINO's words
 Run = Callable[[Mapping[str, np.ndarray]], list[Any]]
 
 
@@ -39,21 +42,21 @@ def onnxruntime(model: onnx.ModelProto, threads: int = 0, spinning: bool = True)
     return lambda given: session.run(None, dict(given))
 
 
-def openvino(model: onnx.ModelProto, threads: int = 0, precision: str = "f32") -> Run:
+def openvino(model: onnx.ModelProto, threads: int = 0, precision: str = FLOAT32) -> Run:
     """Return a function that runs a model of fixed sizes in OpenVINO.
 
-    The arrays that it returns are overwritten by the next run. `threads` is as of `onnxruntime`, `precision` is a word
-    of OpenVINO's: `f32` or `bf16`.
+    The arrays that it returns are overwritten by the next run. `threads` is as of `onnxruntime`, `precision` is
+    `float32`, `float16` or `bfloat16`.
     """
     import openvino as package
 
     runtime = package.Core()
-    settings = {
-        "INFERENCE_PRECISION_HINT": precision,
+    asked = {
+        "INFERENCE_PRECISION_HINT": HINTS[precision],
         "INFERENCE_NUM_THREADS": _threads(threads),
         "NUM_STREAMS": 1,
     }
-    request = runtime.compile_model(runtime.read_model(model.SerializeToString()), "CPU", settings)
+    request = runtime.compile_model(runtime.read_model(model.SerializeToString()), "CPU", asked)
     infer = request.create_infer_request()
 
     def run(given: Mapping[str, np.ndarray]) -> list[Any]:
@@ -64,3 +67,4 @@ def openvino(model: onnx.ModelProto, threads: int = 0, precision: str = "f32") -
 
 
 RUNTIMES: dict[str, Callable[[onnx.ModelProto], Run]] = {"onnxruntime": onnxruntime, "openvino": openvino}
+MIXED = {"openvino": settings.MIXED}  # the types of 16 bits that a runtime has for a model of float32

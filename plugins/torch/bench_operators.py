@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, PoolProblem
+from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import layout as layout_of
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
@@ -22,8 +23,8 @@ from clgraft.plugins.torch.memory import array_of, tensor_of
 
 MODES = {  # by whether both sides are on a GPU
     False: "eager, the faster of channels first and channels last; ours without an adapter",
-    True: "eager on the GPU in float32 without TF32, with cudnn.benchmark, the faster of channels first and channels"
-    " last; ours without an adapter; arrays on the device, each call waits for it",
+    True: "eager on the GPU, with TF32 where ours has it, with cudnn.benchmark, the faster of channels first and"
+    " channels last; ours without an adapter; arrays on the device, each call waits for it",
 }
 FIRST, LAST = "channels first", "channels last"
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}  # by the number of an image's axes
@@ -41,9 +42,9 @@ def on_gpu() -> bool:
     return core.context().device.host_access == "staged" and torch.cuda.is_available()
 
 
-def without_tf32() -> None:
-    """Let PyTorch's GPU operators compute in float32, by the fastest method of cuDNN."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+def take_methods() -> None:
+    """Let PyTorch's GPU operators multiply float32 as exactly as ours, by the fastest method of cuDNN."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == TF32
     torch.backends.cudnn.benchmark = True
 
 
@@ -56,7 +57,7 @@ def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""
     work, there = case.work, on_gpu()
     if there:
-        without_tf32()
+        take_methods()
     inputs, arrays = operands(work)
     place = "cuda" if there else "cpu"
     found = {layout: _native(work, inputs, arrays, layout, place) for layout in layouts(work)}

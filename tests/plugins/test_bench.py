@@ -407,8 +407,8 @@ def test_figures_say_their_precision(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("CLGRAFT_PRECISION", "float32")  # what the command changes is put back
     figures, text = tmp_path / "figures.json", "conv forward n1 ic16 ih8 iw8 oc32 kh1 kw1"
     for precision, words in (
-        ("bfloat16", "our nets in bfloat16, operators and peers in float32"),
-        ("tf32", "ours in tf32, peers in float32"),
+        ("bfloat16", "our nets in bfloat16, peers' in the faster of it and float32, operators in float32"),
+        ("tf32", "ours in tf32, peers in float32, on a GPU as ours"),
         ("float32", "float32"),
     ):
         given = ["--precision", precision, "--peers", "numpy", "--seconds", "0.01", "--json", str(figures)]

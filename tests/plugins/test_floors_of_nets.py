@@ -71,6 +71,24 @@ print(json.dumps([rows, ran]))
 """
 
 
+MIXED = """
+rows = [asdict(row) for row in bench_nets.measure(["resnet18"], [2], 1e-3, 2)]
+print(json.dumps(rows))
+"""
+
+
+def test_mxnet_infers_in_bfloat16_too_where_we_do() -> None:
+    if importlib.util.find_spec("mxnet") is None:
+        pytest.skip("mxnet is not installed for this Python")
+    code = NETS["mxnet"] + MEASURE.split("floors.of = watched")[0] + MIXED
+    environment = {**os.environ, "CLGRAFT_VERBOSE": "", "CLGRAFT_PRECISION": "bfloat16"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    inference, training = json.loads(done.stdout.splitlines()[-1])
+    assert {*inference["ways"]} == {"native", "amp"} and training["ways"] == {}
+    assert inference["native"] == inference["ways"][inference["layout"]] == min(inference["ways"].values())
+
+
 @pytest.mark.parametrize("framework", NETS)
 def test_the_floor_is_the_sum_over_the_problems_that_ran(framework: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(framework) is None:

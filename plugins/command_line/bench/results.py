@@ -152,7 +152,7 @@ class Results:
     note : str
         What a reader has to know about the figures.
     precision : str
-        The value of ``CLGRAFT_PRECISION``, which is about our side alone.
+        The value of ``CLGRAFT_PRECISION``.
     """
 
     device: str
@@ -193,8 +193,8 @@ class Results:
         if self.precision == FLOAT32:
             return FLOAT32
         if self.precision in settings.MIXED:
-            return f"our nets in {self.precision}, operators and peers in {FLOAT32}"
-        return f"ours in {self.precision}, peers in {FLOAT32}"
+            return f"our nets in {self.precision}, peers' in the faster of it and {FLOAT32}, operators in {FLOAT32}"
+        return f"ours in {self.precision}, peers in {FLOAT32}, on a GPU as ours"
 
     def conditions(self) -> str:
         """Return where and how it was measured: what every table of its figures says."""

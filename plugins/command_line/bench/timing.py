@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 SETTLE = 0.04  # seconds; OpenBLAS's threads wait actively for 2^26 cycles
 TURN = 4  # timed calls in a row at most
@@ -72,3 +73,10 @@ def compare(
 def geometric_mean(values: list[float]) -> float:
     """Return the mean of ratios."""
     return statistics.geometric_mean(values)
+
+
+def fastest(times: Mapping[str, Timing], ways: Iterable[str]) -> tuple[str, dict[str, Any]]:
+    """Return which of a peer's ways was the fastest, and what a `Measurement` says of them where there are several."""
+    medians = {way: times[way].median for way in ways}
+    found = min(medians, key=medians.__getitem__)
+    return found, {"layout": found, "ways": medians} if len(medians) > 1 else {}

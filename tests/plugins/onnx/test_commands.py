@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx", reason="needs onnx")
+from clgraft.core import settings  # noqa: E402
 from clgraft.plugins import registry  # noqa: E402
 from clgraft.plugins.command_line.main import main  # noqa: E402
 from clgraft.plugins.onnx import Session, bench_operators, tune  # noqa: E402
@@ -158,3 +159,9 @@ def test_bench_measures_a_net(peer: str, monkeypatch) -> None:
     assert row.floor > 0 and row.share == pytest.approx(row.floor / row.ours)
     with pytest.raises(PluginError, match="got net 'none', expected one of"):
         next(module.measure(["none"], [2]))
+    assert row.ways == {}
+    for precision in settings.MIXED:
+        monkeypatch.setenv("CLGRAFT_PRECISION", precision)
+        (row,) = module.measure(["squeezenet"], [2], 0.01, 2)
+        assert [*row.ways] == (["float32", precision] if peer == "openvino" else [])
+        assert row.native == min(row.ways.values(), default=row.native)

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from clgraft import core  # noqa: E402
+from clgraft.core import settings  # noqa: E402
 from clgraft.core.planning.floor import floor  # noqa: E402
 from clgraft.plugins.command_line.bench import peaks, peer_process, peers  # noqa: E402
 from clgraft.plugins.command_line.bench.operators import Missing  # noqa: E402
@@ -65,6 +66,26 @@ def test_the_floor_is_that_of_what_our_backend_ran(small, monkeypatch):
         with core.context().watched() as work:
             steps[bench_nets.Way(bench_nets.OURS)].run()
         assert len(work) > 1 and found.floor == floor(work, peaks.here())
+
+
+@pytest.mark.parametrize("precision", settings.MIXED)
+def test_pytorch_has_its_autocast_where_we_have_16_bits(precision, small, monkeypatch):
+    """Whichever is faster counts."""
+    monkeypatch.setenv("CLGRAFT_PRECISION", precision)
+    without_inductor(monkeypatch)
+    for row in bench_nets.measure(["resnet18"], [2], 1e-3, 2):
+        layouts = [f"eager, channels {layout}" for layout in ("first", "last")]
+        assert {*row.ways} == {way + more for way in layouts for more in ("", f", autocast to {precision}")}
+        assert row.native == row.ways[row.layout] == min(row.ways.values())
+    net = tiny().eval()
+    plain, mixed, ours = (
+        bench_nets._Step(net, 2, way, "inference")
+        for way in (bench_nets.Way("eager"), bench_nets.Way("eager", mixed=precision), bench_nets.Way(bench_nets.OURS))
+    )
+    with torch.no_grad(), torch.autocast("cpu", getattr(torch, precision)):
+        expected = net(mixed.images).float()
+    assert torch.equal(mixed.first, expected) and not torch.equal(mixed.first, plain.first)
+    assert 0 < (ours.first - plain.first).norm() / plain.first.norm() < bench_nets.MIXED_AGREEMENT
 
 
 def test_results_that_differ_are_not_measured(small, monkeypatch):
