@@ -60,7 +60,8 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
         global const stored *ahead = OPEN(dy) + ((t + 1) * multiplier * y_size + top * iw);
         global stored *dx_ahead = OPEN(dx) + ((t + 1) * x_size + 2 * top * xw);
         const long end = bottom < half_h ? t * x_size + 2 * bottom * (long)xw : last * x_size;
-        for (int v = 0; v < half_w; v += VL) {
+        for (int v0 = 0; v0 < half_w; v0 += VL) {  // the last vector overlaps the one before
+            const int v = accumulate ? v0 : min(v0, max(half_w - VL, 0));
             const int column = v + LOW_W + shift_w, length = min(2 * VL, xw - 2 * v);
             maskv masks[COLUMNS];
 #pragma unroll
@@ -103,7 +104,9 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
                     high.even = sum[2 * k].hi;
                     high.odd = sum[2 * k + 1].hi;
                     if (length == 2 * VL && !accumulate) {
-                        PUT_VECTOR(past, OPEN(dx), at, low)
+                        if (!past || 2 * v + VL > 2 * v0) {  // else it is there already
+                            PUT_VECTOR(past, OPEN(dx), at, low)
+                        }
                         PUT_VECTOR(past, OPEN(dx), at + VL, high)
                     } else {
                         VSTORE_REAL(spare, low);
