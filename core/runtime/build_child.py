@@ -67,10 +67,13 @@ def main() -> None:
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what drivers print goes to stderr
     device = device_of(*json.loads(sys.argv[2]))
+    processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
     context = cl.Context([device])  # not a queue's own: drivers may not give that back
     queue = cl.CommandQueue(context)
     print("ready", file=channel, flush=True)
     for line in sys.stdin:
+        if processors:  # drivers pin a thread that calls them, in all children to the same processor
+            os.sched_setaffinity(0, processors)
         try:
             task = json.loads(line)
             if "arguments" in task:

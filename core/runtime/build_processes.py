@@ -65,7 +65,7 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
         Keys of the programs that the driver has in its cache, as far as notes say so.
     """
     toolchain = toolchains.of(cl_device)
-    children = toolchain.CHILDREN
+    children = toolchain.children
     if children is None or not children.launches or not toolchain.keeps_programs():
         return frozenset()
     toolchain.enter_cache()
@@ -109,7 +109,7 @@ def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
     bool
         Whether children have tried.
     """
-    children = toolchains.of(cl_device).CHILDREN
+    children = toolchains.of(cl_device).children
     if children is None or children.launches or program_cache.folder() is None:
         return False
     try:
@@ -220,7 +220,7 @@ def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
     device = json.dumps([platform.name, platform.version, number])
     left = deque(sorted(tasks, key=lambda task: (-len(task["source"]), task["source"])))  # what may take long first
     with building.told(cl_device.name.strip(), len(tasks)) as step:
-        environment = toolchain.CHILDREN.environment if toolchain.CHILDREN else {}
+        environment = toolchain.children.environment if toolchain.children else {}
         children = [_start(device, environment) for _ in range(count)]
         threads = [threading.Thread(target=_feed, args=(child, left, step), daemon=True) for child in children]
         try:

@@ -213,6 +213,30 @@ def test_programs_that_are_in_no_cache_come_from_children(context, slow_driver, 
     assert len(tasks) == 1
 
 
+def test_compilers_for_cpus_that_serve_one_thread_have_children(context):
+    if context.device.is_cpu:
+        assert context.toolchain.children
+
+
+def test_children_compile_on_any_processor(context, slow_driver):
+    """Drivers may pin a thread that calls them, in all children to the same processor."""
+    platform = slow_driver.platform
+    device = json.dumps([platform.name, platform.version, platform.get_devices().index(slow_driver)])
+    child = build_processes._start(device, {})
+    kernels = [launch.kernel for launch in launches(context).launches]
+    try:
+        assert child.stdout.readline() == "ready\n"
+        for kernel in kernels:
+            task = {"source": kernel.source, "options": kernel.options, "name": kernel.function_name}
+            child.stdin.write(json.dumps(task) + "\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == "done\n"
+            assert os.sched_getaffinity(child.pid) == os.sched_getaffinity(0)
+    finally:
+        build_processes._end(child)
+    assert cached(context, slow_driver, kernels) == [True, True, True]
+
+
 def test_a_program_that_children_cannot_build_is_an_error_here(context, slow_driver):
     planned = launches(context, SOURCE, "kernel void {name}(global int *out) {{ no words }}", SOURCE)
     kernels = [launch.kernel for launch in planned.launches]

@@ -231,6 +231,11 @@ class Toolchain:
         """Return what is to be found out on the device, each only if those before work; `device` is what is known."""
         return iter(())
 
+    @property
+    def children(self) -> Children | None:
+        """How child processes build programs for this device; None where threads are as good."""
+        return self.CHILDREN
+
     def _device_class(self) -> str:
         vendor = f"{self.cl_device.vendor} {self.cl_device.platform.vendor}".lower()
         return "cpu" if self.is_cpu else next((name for word, name in GPU_CLASSES if word in vendor), "gpu")
