@@ -18,6 +18,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -155,8 +156,9 @@ def run_breakdown(name: str, training: bool) -> dict[str, Any]:
     def build(*arguments: Any) -> Any:
         start, cpu_start = time.perf_counter(), time.process_time()
         program = real(*arguments)
-        defines = " ".join(line[8:] for line in arguments[2].split("#line")[0].splitlines() if len(line) < 40)
-        rows.append((time.process_time() - cpu_start, time.perf_counter() - start, f"{names[-1]}: {defines}"))
+        defines = " ".join(re.findall(r"^#define (\w+ -?\d+)$", arguments[2], re.M))
+        name = names[-1] if names else "a probe"
+        rows.append((time.process_time() - cpu_start, time.perf_counter() - start, f"{name}: {defines}"))
         return program
 
     program_cache.build = build
