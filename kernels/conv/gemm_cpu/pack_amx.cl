@@ -3,11 +3,12 @@
 #include "common/amx.cl"
 #include "conv/grid.cl"
 
+#define BLOCK_OPERANDS (AMX_ROWS * TILE_STEPS)
 #define PLACE(step) ((step) / TILE_STEPS * BLOCK_OPERANDS + (step) % TILE_STEPS)
 
 // packed[group][tile][step / 16][row][step % 16] = w at (row, channel, tap), the steps being pairs of channels, and of
 // each its taps; `met` says which taps of the kernel they are. Rows beyond m_count repeat the last one; their products
-// are not stored. One work-item packs `range` pairs of channels of one tile. Strides of w, in elements: m_size from row
+// are not stored. Steps beyond the last one are zeros. One work-item packs `range` pairs of channels of one tile. Strides of w, in elements: m_size from row
 // to row, channel_size from channel to channel.
 kernel void pack_amx(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int channels, const int m_count,
                      const long m_size, const long channel_size, const long group_size, const int range,
@@ -15,7 +16,7 @@ kernel void pack_amx(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int chan
     const int m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1);
     const int first = get_global_id(0) * range, last = min(first + range, channels);
     const int m = m_tile * AMX_ROWS, rows = min(m_count - m, AMX_ROWS), taps = met.taps_d * met.taps_h * met.taps_w;
-    const long depth = ((long)channels * taps + TILE_STEPS - 1) / TILE_STEPS * TILE_STEPS;
+    const long steps = (long)channels * taps, depth = WHOLE_BLOCKS(steps);
     global const stored *ws = OPEN(w) + group * group_size + m * m_size;
     global operand *out = OPEN(packed) + ((long)group * m_tiles + m_tile) * depth * AMX_ROWS;
     int channel = first;
@@ -59,5 +60,6 @@ kernel void pack_amx(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int chan
                 }
             }
         }
+        for (; last == channels && step < depth; step++) out[PLACE(step) + i * TILE_STEPS] = 0;
     }
 }

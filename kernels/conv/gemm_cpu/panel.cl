@@ -357,18 +357,20 @@ void store_columns(global stored *y, local real *tile, const long p, const int c
 
 // Writes or adds a whole register tile: MR rows of VL * NV pixels, the first at ys and of channel `first`, `pitch`
 // elements apart. `once` says that nothing is added to them, neither now nor later.
-#define STORE_TILE(acc, ys, pitch, first, add, once)                                                    \
-    {                                                                                                   \
-        global stored *ys_ = ys;                                                                        \
-        const long pitch_ = pitch;                                                                      \
-        const int first_ = first;                                                                       \
-        TILE_SET(acc, EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + i_ * pitch_ + v_ * VL - OPEN(y))) \
-        if (add) {                                                                                      \
-            TILE_SET(acc, acc[i_][v_] + VLOAD(ys_, i_ * pitch_ + v_ * VL))                              \
-        }                                                                                               \
-        if (GOES_PAST(ys_, (once) && pitch_ % VL == 0)) {                                               \
-            TILE_ROWS { TILE_VECTORS PUT_PAST(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }               \
-        } else {                                                                                        \
-            TILE_ROWS { TILE_VECTORS VSTORE(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }                 \
-        }                                                                                               \
+#define STORE_TILE(acc, ys, pitch, first, add, once) STORE_WHOLE_ROWS(MR, acc, ys, pitch, first, add, once)
+// The same for so many rows.
+#define STORE_WHOLE_ROWS(rows, acc, ys, pitch, first, add, once)                                              \
+    {                                                                                                         \
+        global stored *ys_ = ys;                                                                              \
+        const long pitch_ = pitch;                                                                            \
+        const int first_ = first;                                                                             \
+        SET_ROWS(rows, acc, EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + i_ * pitch_ + v_ * VL - OPEN(y))) \
+        if (add) {                                                                                            \
+            SET_ROWS(rows, acc, acc[i_][v_] + VLOAD(ys_, i_ * pitch_ + v_ * VL))                              \
+        }                                                                                                     \
+        if (GOES_PAST(ys_, (once) && pitch_ % VL == 0)) {                                                     \
+            ROWS_OF(rows) { TILE_VECTORS PUT_PAST(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }                 \
+        } else {                                                                                              \
+            ROWS_OF(rows) { TILE_VECTORS VSTORE(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }                   \
+        }                                                                                                     \
     }

@@ -6,24 +6,37 @@ in tiles of 32 rows (kernels/conv/gemm_cpu/pack_amx.cl).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from math import gcd
 from typing import Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu import phases
-from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking
+from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, ProductWork
 from clgraft.core.operators.conv.gemm_cpu.gemm import product_grid
 from clgraft.core.operators.conv.gemm_cpu.pairs import PairBuilder, expect_even
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
-from clgraft.core.planning.amx import LANES, ROWS, STEPS, amx_defines
+from clgraft.core.planning.amx import COLUMNS, LANES, ROWS, STEPS, amx_defines
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launch, Launches, Workspace
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "cpu_amx"
+COSTS = costs("amx")
+SPARE_BYTES = 512  # of local memory, for how runtimes align it
+TILE = RegisterTile(ROWS, COLUMNS // LANES, LANES)
+
+
+@dataclass(frozen=True)
+class AmxWork(ProductWork):
+    """A product by the unit."""
+
+    @property
+    def fmas(self) -> float:
+        return COSTS["fmas"]
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -53,7 +66,7 @@ class AmxBuilder(PairBuilder):
     def __init__(self, problem: ConvProblem, planner: Planner, *rest: Any) -> None:
         super().__init__(problem, planner, *rest)
         self.one_tap = False
-        self.tile = RegisterTile(ROWS, 1, LANES)
+        self.tile = TILE
         self.row_tiles = ceil_div(self.outputs, ROWS)
         self.defines.update(amx_defines(planner.device))
 
@@ -62,11 +75,22 @@ class AmxBuilder(PairBuilder):
         """Operands of a row of packed weights: whole blocks of steps."""
         return round_up(super().depth, STEPS)
 
+    def work(self) -> AmxWork:
+        """Describe the product for the choice of its blocking: sums of a panel in one part are not kept."""
+        work = super().work()
+        values = {field.name: getattr(work, field.name) for field in fields(work)}
+        return AmxWork(**{**values, "keep": False, "late": True})
+
     def in_whole_blocks(self, blocking: Blocking) -> Blocking:
-        """Return a blocking whose parts of a panel, but for the last one, are whole blocks of steps."""
-        rows, each = self.grid.source_rows * self.channels, STEPS // gcd(STEPS, max(self.grid.row_taps, 1))
+        """Return a blocking whose parts of a panel are whole blocks of steps; the last one is filled with zeros."""
+        rows, row_taps = self.grid.source_rows * self.channels, max(self.grid.row_taps, 1)
+        each = STEPS // gcd(STEPS, row_taps)
         if blocking.part >= rows:
-            return blocking
+            panel, *others = blocking.local_bytes
+            panel += blocking.tiles * (-rows * row_taps % STEPS) * self.tile.columns * self.size
+            if panel + sum(others) + SPARE_BYTES > self.planner.device.local_memory:
+                raise Declined("a panel does not fit local memory")
+            return replace(blocking, local_bytes=(panel, *others))
         if blocking.part < each:
             raise Declined(f"{each} rows of a panel do not fit local memory")
         return replace(blocking, part=blocking.part // each * each)

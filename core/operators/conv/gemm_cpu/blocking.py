@@ -85,6 +85,11 @@ class ProductWork:
         return COSTS["far_bytes"]
 
     @property
+    def fmas(self) -> float:
+        """Vector multiply-adds of a cycle."""
+        return COSTS["fmas"]
+
+    @property
     def shift(self) -> int:
         """Pixels of a tile that only its neighbours store."""
         return 0
@@ -151,7 +156,7 @@ def _item_cycles(work: ProductWork, tile: RegisterTile, b: Blocking, tiles: floa
     panel = (work.row_size(tile) * work.rows / tile.lanes * tiles * fill + COSTS["tile"] * b.tiles) * visible
     row_bytes = work.steps * tile.rows * work.size
     weights = row_bytes / (work.far_bytes if work.m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
-    products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
+    products = work.steps * tile.rows * tile.vectors / work.fmas
     return panel + b.row_tiles * (weights + tiles * (products + parts * work.sums * work.part_cost))
 
 
