@@ -1,7 +1,8 @@
-"""Convolutions of bfloat16 by AMX, a matrix unit of x86 processors: forward, and backward data of stride 1.
+"""Convolutions of bfloat16 by AMX, a matrix unit of x86 processors; gradients of data where the stride is 1.
 
 Panels of pixels are those of `cpu_pairs`: a row of 16 pairs is a row of the unit's tiles as it lies. Weights are packed
-in tiles of 32 rows (kernels/conv/gemm_cpu/pack_amx.cl).
+in tiles of 32 rows (kernels/conv/gemm_cpu/pack_amx.cl). For filters pairs are of pixels, which are rows of tiles as
+`backward_filter` has them.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from typing import Any
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
-from clgraft.core.operators.conv.gemm_cpu import phases
+from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, ProductWork
 from clgraft.core.operators.conv.gemm_cpu.gemm import product_grid
 from clgraft.core.operators.conv.gemm_cpu.pairs import PairBuilder, expect_even
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.amx import COLUMNS, LANES, ROWS, STEPS, amx_defines
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launch, Launches, Workspace
+from clgraft.core.planning.pairs import NUMBERS
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "cpu_amx"
 COSTS = costs("amx")
+FILTER_BLOCKS = (768, 384, 192, 64)  # most pixels of a panel of filters' gradients
 SPARE_BYTES = 512  # of local memory, for how runtimes align it
 TILE = RegisterTile(ROWS, COLUMNS // LANES, LANES)
 
@@ -51,6 +55,8 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         raise Declined("made for CPU devices that multiply tiles of bfloat16")
     if problem.dtype != "bfloat16" or device.vector_width != LANES:
         raise Declined(f"is for bfloat16 and vectors of {LANES}")
+    if problem.direction == "backward_filter":
+        return backward_filter.plan(problem, planner, operands=_pixel_operands(planner.device))
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
     if phases.has_phases(problem):
@@ -58,6 +64,12 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     expect_even(problem)
     builder = AmxBuilder(problem, planner, product_grid(problem), None, epilogue)
     return builder.launches(builder.in_whole_blocks(builder.product().blocking))
+
+
+def _pixel_operands(device: DeviceInfo) -> backward_filter.Operands:
+    """Return how the unit multiplies pixels of filters' gradients."""
+    costs = {"fmas": COSTS["fmas"], "sums": COSTS["sums"]}
+    return backward_filter.Operands(NUMBERS, STEPS, TILE, amx_defines(device), FILTER_BLOCKS, **costs)
 
 
 class AmxBuilder(PairBuilder):
