@@ -177,13 +177,22 @@ void fill_panel(local cell *panel, const int width, const int filled, const int 
                             }
                             continue;
                         }
+                        // at the edges of an image each row of the source is there or not
                         for (int r = 0; r < rows; r++) {
                             const int row_of_d = d + row_d[r], row_of_h = h + row_h[r];
-                            const bool met =
-                                row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0 && row_of_h < grid.source_h;
-                            for (int i = low; i < VL; i++) {
-                                to_rows[row_to[r] + i] =
-                                    met && i >= begin && i < stop ? CELL(x, p + row_at[r] + i * step, plane) : 0;
+                            const long from_at = p + row_at[r];
+                            if (row_of_d < 0 || row_of_d >= grid.source_d || row_of_h < 0 ||
+                                row_of_h >= grid.source_h) {
+                                // zeros are there already if a run ends before
+                                if (low == 0) STORE_OPERANDS(to_rows + row_to[r], (cells)(0));
+                            } else if (from_at >= 0 && from_at + (PLANES - 1) * plane + VL * step <= size) {
+                                const realv_mask met = (lane >= (realv)(begin)) & (lane < (realv)(stop));
+                                fill_rows(to_rows, row_to + r, x + p, row_at + r, plane, 1, step, low, met);
+                            } else {
+                                for (int i = low; i < VL; i++) {
+                                    to_rows[row_to[r] + i] =
+                                        i >= begin && i < stop ? CELL(x, from_at + i * step, plane) : 0;
+                                }
                             }
                         }
                     }
