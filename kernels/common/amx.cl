@@ -14,7 +14,9 @@
 //                   older ones, so instructions are written as bytes
 // AMX_SUMS, AMX_A   the memory that sums and a are in
 //
-// set_tiles()  comes before the first product of a work-item, release_tiles() behind its last one
+// set_tiles() comes before the first product of a work-item, release_tiles() behind its last one. multiply_tiles() is
+// begin_tiles(), add_tiles() for all steps, and end_tiles(). Products of steps that do not follow each other call
+// these: sums are loaded from memory or zeros, and stored elsewhere or there.
 
 #include "common/operands.cl"
 #include "common/transpose.cl"
@@ -23,6 +25,8 @@
 #define TILE_STEPS 16
 #define AMX_ROWS 32
 #define AMX_LANES 32
+#define BLOCK_OPERANDS (AMX_ROWS * TILE_STEPS)
+#define PLACE(step) ((step) / TILE_STEPS * BLOCK_OPERANDS + (step) % TILE_STEPS)  // of a step in packed rows
 #define WHOLE_BLOCKS(steps) (((steps) + TILE_STEPS - 1) / TILE_STEPS * TILE_STEPS)
 #ifndef AMX_SUMS
 #define AMX_SUMS local
@@ -33,11 +37,16 @@
 #define set_tiles()
 #define release_tiles()
 
-void multiply_tiles(AMX_SUMS real *sums, const bool add, AMX_A const operand *a, const int a_pitch, const int a_next,
-                    local const operand *b, const int blocks) {
+void begin_tiles(AMX_SUMS real *sums, AMX_SUMS const real *from, const bool add) {
+    for (int at = 0; at < AMX_ROWS * AMX_LANES; at += VL)
+        STORE_REALS(sums + at, add ? LOAD_REALS(from + at) : (realv)(0));
+}
+
+void add_tiles(AMX_SUMS real *sums, AMX_A const operand *a, const int a_pitch, const int a_next, local const operand *b,
+               const int blocks) {
     for (int at = 0; at < AMX_ROWS * AMX_LANES; at += VL) {
         const int row = at / AMX_LANES, lane = at % AMX_LANES;
-        realv all = add ? LOAD_REALS(sums + at) : (realv)(0);
+        realv all = LOAD_REALS(sums + at);
         for (int block = 0; block < blocks; block++) {
             realv first = 0, second = 0;
             for (int k = 0; k < TILE_STEPS; k++) {
@@ -53,6 +62,8 @@ void multiply_tiles(AMX_SUMS real *sums, const bool add, AMX_A const operand *a,
         STORE_REALS(sums + at, all);
     }
 }
+
+#define end_tiles(sums)
 #else
 // Tiles 0 to 3 hold sums, 4 and 5 rows of a, 6 and 7 lanes of b.
 void set_tiles(void) {
@@ -67,16 +78,17 @@ void set_tiles(void) {
 
 void release_tiles(void) { __asm__ volatile(".byte 0xc4,0xe2,0x78,0x49,0xc0"); }
 
-void multiply_tiles(AMX_SUMS real *sums, const bool add, AMX_A const operand *a, const int a_pitch, const int a_next,
-                    local const operand *b, const int blocks) {
-    const long pitch = AMX_LANES * sizeof(operand), row_bytes = a_pitch * (long)sizeof(operand);
+#define ROW_BYTES (AMX_LANES * sizeof(operand))  // of sums and of b
+
+void begin_tiles(AMX_SUMS real *sums, AMX_SUMS const real *from, const bool add) {
+    const long pitch = ROW_BYTES;
     if (add) {
         // tileloadd (%rax,%rcx), %tmm0; 64(%rax,%rcx), %tmm1; 2048(%rax,%rcx), %tmm2; 2112(%rax,%rcx), %tmm3
         __asm__ volatile(
             ".byte 0xc4,0xe2,0x7b,0x4b,0x04,0x08,0xc4,0xe2,0x7b,0x4b,0x4c,0x08,0x40,"
             "0xc4,0xe2,0x7b,0x4b,0x94,0x08,0x00,0x08,0x00,0x00,0xc4,0xe2,0x7b,0x4b,0x9c,0x08,0x40,0x08,0x00,0x00"
             :
-            : "a"(sums), "c"(pitch)
+            : "a"(from), "c"(pitch)
             : "memory");
     } else {
         // tilezero %tmm0; %tmm1; %tmm2; %tmm3
@@ -84,6 +96,11 @@ void multiply_tiles(AMX_SUMS real *sums, const bool add, AMX_A const operand *a,
             ".byte 0xc4,0xe2,0x7b,0x49,0xc0,0xc4,0xe2,0x7b,0x49,0xc8,"
             "0xc4,0xe2,0x7b,0x49,0xd0,0xc4,0xe2,0x7b,0x49,0xd8");
     }
+}
+
+void add_tiles(AMX_SUMS real *sums, AMX_A const operand *a, const int a_pitch, const int a_next, local const operand *b,
+               const int blocks) {
+    const long pitch = ROW_BYTES, row_bytes = a_pitch * (long)sizeof(operand);
     for (int block = 0; block < blocks; block++) {
         // tileloadd (%rax,%rsi), %tmm4; tileloadd (%rdx,%rcx), %tmm6; tdpbf16ps %tmm6, %tmm4, %tmm0;
         // tileloadd 64(%rdx,%rcx), %tmm7; tdpbf16ps %tmm7, %tmm4, %tmm1;
@@ -98,6 +115,10 @@ void multiply_tiles(AMX_SUMS real *sums, const bool add, AMX_A const operand *a,
         a += a_next;
         b += TILE_STEPS * AMX_LANES;
     }
+}
+
+void end_tiles(AMX_SUMS real *sums) {
+    const long pitch = ROW_BYTES;
     // tilestored to where sums are loaded from
     __asm__ volatile(
         ".byte 0xc4,0xe2,0x7a,0x4b,0x04,0x08,0xc4,0xe2,0x7a,0x4b,0x4c,0x08,0x40,"
@@ -107,4 +128,11 @@ void multiply_tiles(AMX_SUMS real *sums, const bool add, AMX_A const operand *a,
         : "memory");
 }
 #endif
+
+void multiply_tiles(AMX_SUMS real *sums, const bool add, AMX_A const operand *a, const int a_pitch, const int a_next,
+                    local const operand *b, const int blocks) {
+    begin_tiles(sums, sums, add);
+    add_tiles(sums, a, a_pitch, a_next, b, blocks);
+    end_tiles(sums);
+}
 #endif

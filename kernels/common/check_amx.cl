@@ -5,7 +5,6 @@
 
 #define STEP_OPERANDS (DEPTH * AMX_LANES)
 #define ALL_SUMS (AMX_ROWS * AMX_LANES)
-#define BLOCK_OPERANDS (AMX_ROWS * TILE_STEPS)
 
 kernel void check_amx(TENSOR_OF(const operand, a), TENSOR_OF(const operand, b), TENSOR_OF(float, c)) {
     local operand steps[STEP_OPERANDS];

@@ -108,10 +108,12 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const operand, weights), cons
                         OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
 #if AMX
                     local real *sums = part < source_rows ? kept + number * MR * COLS : tile_out;
+#ifndef PAST_CACHES
                     if (whole && to == source_rows) {  // as is the next tile
                         global stored *next_ys = (tile + 1) * COLS < count ? ys + COLS : ys + MR * pixels - tile * COLS;
                         for (int i = 0; i < MR; i++) PREFETCH_TO_WRITE(next_ys + i * pixels);
                     }
+#endif
                     for (int i = 0; i < asked; i++) {
                         global const stored *row = xs + (number * asked + i) * source;
                         for (int l = 0; l < lines; l++) PREFETCH_FAR(row + next[l]);

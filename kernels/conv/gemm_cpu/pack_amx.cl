@@ -3,9 +3,6 @@
 #include "common/amx.cl"
 #include "conv/grid.cl"
 
-#define BLOCK_OPERANDS (AMX_ROWS * TILE_STEPS)
-#define PLACE(step) ((step) / TILE_STEPS * BLOCK_OPERANDS + (step) % TILE_STEPS)
-
 // The tap of the kernel that is met as number i.
 int tap_met(const int i, const Taps met) {
     const int l = i % met.taps_w, h = i / met.taps_w % met.taps_h, d = i / met.taps_w / met.taps_h;

@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16 by AMX, a matrix unit of x86 processors; gradients of data where the stride is 1.
+"""Convolutions of bfloat16 by AMX, a matrix unit of x86 processors.
 
 Panels of pixels are those of `cpu_pairs`: a row of 16 pairs is a row of the unit's tiles as it lies. Weights are packed
 in tiles of 32 rows (kernels/conv/gemm_cpu/pack_amx.cl). For filters pairs are of pixels, which are rows of tiles as
@@ -7,14 +7,14 @@ in tiles of 32 rows (kernels/conv/gemm_cpu/pack_amx.cl). For filters pairs are o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from math import gcd
-from typing import Any
+from typing import Any, TypeVar
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
-from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, ProductWork
+from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, ProductWork, choose_blocking
 from clgraft.core.operators.conv.gemm_cpu.gemm import product_grid
 from clgraft.core.operators.conv.gemm_cpu.pairs import PairBuilder, expect_even
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -29,18 +29,10 @@ from clgraft.core.problem import ceil_div, round_up
 
 NAME = "cpu_amx"
 COSTS = costs("amx")
+Work = TypeVar("Work", bound=ProductWork)
 FILTER_BLOCKS = (768, 384, 192, 64)  # most pixels of a panel of filters' gradients
 SPARE_BYTES = 512  # of local memory, for how runtimes align it
 TILE = RegisterTile(ROWS, COLUMNS // LANES, LANES)
-
-
-@dataclass(frozen=True)
-class AmxWork(ProductWork):
-    """A product by the unit."""
-
-    @property
-    def fmas(self) -> float:
-        return COSTS["fmas"]
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -59,11 +51,27 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
         return backward_filter.plan(problem, planner, operands=_pixel_operands(planner.device))
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
-    if phases.has_phases(problem):
-        raise Declined("is for gradients of stride 1")
     expect_even(problem)
+    if phases.has_phases(problem):
+        return phases.plan(problem, planner, {}, NUMBERS, _phases(problem, planner), amx_defines(device))
     builder = AmxBuilder(problem, planner, product_grid(problem), None, epilogue)
     return builder.launches(builder.in_whole_blocks(builder.product().blocking))
+
+
+def _by_unit(work: Work) -> Work:
+    """Return a product as the unit computes it: sums of a panel in one part are not kept."""
+    return replace(work, keep=False, late=True, fmas=COSTS["fmas"])
+
+
+def _phases(problem: ConvProblem, planner: Planner) -> phases.Products:
+    """Choose the blocking of gradients with a stride: each tap takes whole blocks of steps."""
+    work = _by_unit(phases.work_of(problem, TILE, NUMBERS))
+    if work.channels % STEPS:
+        raise Declined(f"is for gradients of a stride of multiples of {STEPS * NUMBERS} channels")
+    cost, blocking = choose_blocking(work, TILE, planner.device)
+    if blocking.part < STEPS:
+        raise Declined(f"{STEPS} channels of a panel do not fit local memory")
+    return phases.Products(False, TILE, work, replace(blocking, part=blocking.part // STEPS * STEPS), cost)
 
 
 def _pixel_operands(device: DeviceInfo) -> backward_filter.Operands:
@@ -87,11 +95,9 @@ class AmxBuilder(PairBuilder):
         """Operands of a row of packed weights: whole blocks of steps."""
         return round_up(super().depth, STEPS)
 
-    def work(self) -> AmxWork:
-        """Describe the product for the choice of its blocking: sums of a panel in one part are not kept."""
-        work = super().work()
-        values = {field.name: getattr(work, field.name) for field in fields(work)}
-        return AmxWork(**{**values, "keep": False, "late": True})
+    def work(self) -> ProductWork:
+        """Describe the product for the choice of its blocking."""
+        return _by_unit(super().work())
 
     def in_whole_blocks(self, blocking: Blocking) -> Blocking:
         """Return a blocking whose parts of a panel are whole blocks of steps; the last one is filled with zeros."""

@@ -37,7 +37,7 @@ class ProductWork:
 
     `keep` says whether sums are kept in arithmetic precision between the parts of a panel; `late`, whether something
     follows the last part, so that they are kept where there are several; `spread`, whether a block's results are put
-    together in local memory.
+    together in local memory; `fmas`, how many vectors are multiplied and added in a cycle.
     """
 
     grid: Grid
@@ -48,6 +48,7 @@ class ProductWork:
     keep: bool = False
     late: bool = False
     spread: bool = False
+    fmas: float = COSTS["fmas"]
 
     @cached_property
     def depth(self) -> int:
@@ -83,11 +84,6 @@ class ProductWork:
     def far_bytes(self) -> float:
         """Bytes of weights that arrive in a cycle from beyond the L2 cache."""
         return COSTS["far_bytes"]
-
-    @property
-    def fmas(self) -> float:
-        """Vector multiply-adds of a cycle."""
-        return COSTS["fmas"]
 
     @property
     def shift(self) -> int:
