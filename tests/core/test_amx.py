@@ -95,6 +95,20 @@ def test_what_is_not_finite_stays_in_its_places(emulated: Context) -> None:
             assert np.isinf(found[0, 2]).sum() == 32 and (np.isnan(found) | np.isinf(found) | (found == 6)).all()
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_filter"])
+def test_last_steps_meet_nothing_that_local_memory_held_before(direction: str, emulated: Context) -> None:
+    before = core.parse(f"conv {direction} bf16 n2 ic256 ih48 iw48 oc64 kh1 kw1")
+    problem = core.parse(f"conv {direction} bf16 n1 ic6 ih3 iw11 oc6 kh1 kw1")
+    summed = 33 if direction == "backward_filter" else 6
+    for context in (emulated, core.context()):
+        if context.device.has_amx:
+            nothing = {a.name: np.full(a.shape, np.nan, a.dtype) for a in before.arguments()}
+            context.plan(before, "cpu_amx").run(**nothing)
+            arrays = {a.name: np.ones(a.shape, a.dtype) for a in problem.arguments()}
+            context.plan(problem, "cpu_amx").run(**arrays)
+            assert (arrays[problem.arguments()[-1].name].astype(np.float32) == summed).all()
+
+
 def test_small_numbers_count_as_zeros(emulated: Context) -> None:
     for context in (emulated, core.context()):
         if context.device.has_amx:
