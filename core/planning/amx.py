@@ -6,7 +6,8 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.pairs import EMULATED, pair_defines
 
 UNIT = "bfloat16_tiles_assembly"  # of a device's matrix units
-ROWS, LANES, STEPS = 32, 16, 16  # of a product; a step is a pair of numbers
+ROWS, COLUMNS, STEPS = 32, 32, 16  # of a product; a step is a pair of numbers
+LANES = 16  # of a vector
 BY_ASSEMBLY = 2  # the kernels' AMX, or EMULATED
 
 

@@ -3,18 +3,17 @@
 
 #include "common/amx.cl"
 
-#define STEP_OPERANDS (DEPTH * VL)
-#define ALL_SUMS (AMX_ROWS * VL)
+#define STEP_OPERANDS (DEPTH * AMX_LANES)
+#define ALL_SUMS (AMX_ROWS * AMX_LANES)
 
 kernel void check_amx(TENSOR_OF(const operand, a), TENSOR_OF(const operand, b), TENSOR_OF(float, c)) {
     local operand steps[STEP_OPERANDS];
     local float sums[ALL_SUMS];
-    for (int k = 0; k < DEPTH; k++) STORE_OPERANDS(steps + k * VL, LOAD_OPERANDS(OPEN(b) + k * VL));
-    set_tiles(DEPTH);
-    for (int again = 0; again < 2; again++) multiply_tiles(sums, again, OPEN(a), steps, DEPTH);
+    for (int i = 0; i < STEP_OPERANDS; i += VL) STORE_OPERANDS(steps + i, LOAD_OPERANDS(OPEN(b) + i));
+    set_tiles();
+    for (int again = 0; again < 2; again++)
+        multiply_tiles(sums, again, OPEN(a), TILE_STEPS, BLOCK_OPERANDS, steps, DEPTH / TILE_STEPS);
     release_tiles();
-    for (int row = 0; row < AMX_ROWS; row++) {
-        const realv value = LOAD_REALS(sums + row * VL);
-        CAT(vstore, VL)(CAT(widen, VL)(CAT(narrow, VL)(value)), 0, OPEN(c) + row * VL);
-    }
+    for (int i = 0; i < ALL_SUMS; i += VL)
+        CAT(vstore, VL)(CAT(widen, VL)(CAT(narrow, VL)(LOAD_REALS(sums + i))), 0, OPEN(c) + i);
 }

@@ -10,14 +10,14 @@ from functools import cache
 
 import numpy as np
 
-from clgraft.core.planning.amx import LANES, ROWS, STEPS, UNIT, amx_defines
+from clgraft.core.planning.amx import COLUMNS, LANES, ROWS, STEPS, UNIT, amx_defines
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.runtime.toolchains.base import Probe, cpu_flags
 from clgraft.core.runtime.toolchains.pairs import operands, rounded
 
 # of Linux, for x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, the number of the tiles' data), for all threads
 ARCH_PRCTL, REQUEST, TILES = 158, 0x1023, 18
-DEPTH = STEPS + 5  # of the check: a whole block of steps, and some of the next
+DEPTH = 2 * STEPS  # of the check: two blocks of steps
 
 
 @cache
@@ -35,10 +35,8 @@ def amx_probes(device: DeviceInfo) -> Iterator[Probe]:
     if UNIT not in device.matrix_units:
         return
     rng = np.random.default_rng(0)
-    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((ROWS, DEPTH, 2), (DEPTH, LANES, 2)))
-    blocks = np.zeros((2, ROWS, STEPS, 2), np.float32)
-    for step in range(DEPTH):
-        blocks[step // STEPS, :, step % STEPS] = a[:, step]
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((ROWS, DEPTH, 2), (DEPTH, COLUMNS, 2)))
+    blocks = np.ascontiguousarray(a.reshape(ROWS, 2, STEPS, 2).swapaxes(0, 1))
     yield Probe(
         field="has_amx",
         what="products of tiles of bfloat16",

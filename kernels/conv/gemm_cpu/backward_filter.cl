@@ -13,17 +13,36 @@
 //
 // Where operands are pairs, these are neighbouring pixels of a block, whose size is even: the panel holds numbers as
 // they are stored, the transposed dy pairs, and both have a zero after an odd number of pixels.
+//
+// AMX  the processor's matrix unit multiplies, common/amx.cl: 32 rows of the panel as they lie with 32 out channels.
+//      Pixels are zeros after the last one up to a whole block of steps. After the sums of all splits partial has a tile
+//      of them for each work-item: those of which some are not stored
 
 #ifndef PITCH
 #define PITCH 208  // elements of a panel row: a block's pixels and slack of one vector; no multiple of a cache way
 #endif
 #define PLANES 1
+#define AMX_SUMS global
+#define AMX_A local
 
 #include "common/tickets.cl"
 #include "conv/gemm_cpu/gradient.cl"
 #include "conv/gemm_cpu/panel.cl"
 
 #define LINE (64 / (int)sizeof(stored))  // elements of a cache line
+
+#if AMX
+// Sets pixels that fill the last block of steps to zeros.
+void end_rows(local cell *panel, const int rows, const int count) {
+    const int filled = (count + VL - 1) / VL * VL;
+    for (int k = 0; filled % (TILE_STEPS * NUMBERS) && k < rows; k++)
+        STORE_OPERANDS(panel + k * PITCH + filled, (cells)(0));
+}
+
+void copy_sums(global real *to, global const real *from, const int rows) {
+    for (int i = 0; i < rows * COLS; i += VL) STORE_REALS(to + i, LOAD_REALS(from + i));
+}
+#endif
 
 kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels,
                         const int out_count, const int groups, const Grid grid, const int block,
@@ -43,6 +62,11 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
     // each pixel meets the source element of its own number: where the next block's pixels lie needs no runs
     const bool in_place = grid.taps_d * grid.taps_h * grid.taps_w == 1 && pixels == source && grid.begin_d == 0 &&
                           grid.begin_h == 0 && grid.begin_w == 0 && grid.stride_d * grid.stride_h * grid.stride_w == 1;
+#if AMX
+    const long split_sums = (long)groups * out_tiles * source_rows * grid.taps_w * COLS;
+    global real *spare = OPEN(partial) + splits * split_sums + get_global_id(0) * MR * COLS;
+    set_tiles();
+#endif
     long next_x[PITCH / LINE + 1], next_dy[PITCH / LINE + 1];
 
     FOR_ITEMS(share) {
@@ -86,10 +110,14 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                 const int to = min(from + part, last_row), k_count = (to - from) * grid.taps_w;
                 fill_panel(panel, block, block, grid.taps_d * grid.taps_h * grid.taps_w * PITCH, PITCH, 0, runs, count,
                            count, xs, image_size, left, from, to, grid);
+#if AMX
+                end_rows(panel, k_count, count);
+#endif
                 for (int tile = 0; tile < tile_count; tile++) {
                     const int asked = (COLS * MR + k_count - 1) / k_count;  // rows of dy that a tile's products ask for
                     global real *tile_sums = sums + ((long)tile * source_rows + from) * grid.taps_w * COLS;
                     for (int k = 0; k < k_count; k += MR) {
+#if !AMX
                         realv acc[MR][NV];
 #pragma unroll
                         for (int i = 0; i < MR; i++) {
@@ -99,6 +127,7 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                                 acc[i][v] = old ? LOAD_REALS(tile_sums + (k + i) * COLS + v * VL) : (realv)(0);
                             }
                         }
+#endif
                         local const cell *a = panel + k * PITCH;
                         local const operand *b = gradient + tile * gradient_pitch;
                         for (int p = 0; p < count;) {
@@ -113,12 +142,25 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                                 }
                                 for (int j = 0; j < asked; j++) __builtin_prefetch(dy_row + j * pixels, 0, 2);
                             }
+#if AMX
+                            p = stop;
+#else
                             for (; p < stop; p += NUMBERS) {
                                 TILE_STEP(acc, PANEL_OPERAND(a + i_ * PITCH), vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
                                 a += NUMBERS;
                                 b += COLS;
                             }
+#endif
                         }
+#if AMX
+                        global real *all_sums = tile_sums + k * COLS,
+                                    *whole_sums = k + MR <= k_count ? all_sums : spare;
+                        const bool old = first > first_pixel;
+                        if (old && whole_sums == spare) copy_sums(spare, all_sums, k_count - k);
+                        multiply_tiles(whole_sums, old, (local const operand *)a, PITCH / NUMBERS, TILE_STEPS, b,
+                                       WHOLE_BLOCKS((count + 1) / NUMBERS) / TILE_STEPS);
+                        if (whole_sums == spare) copy_sums(all_sums, spare, k_count - k);
+#else
 #pragma unroll
                         for (int i = 0; i < MR; i++) {
                             if (k + i < k_count) {
@@ -127,9 +169,13 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                                     STORE_REALS(tile_sums + (k + i) * COLS + v * VL, acc[i][v]);
                             }
                         }
+#endif
                     }
                 }
             }
         }
     }
+#if AMX
+    release_tiles();
+#endif
 }

@@ -3,6 +3,7 @@
 //
 // STRIDE  elements from a pixel to the next one
 
+#include "common/amx.cl"
 #include "common/register_tile.cl"
 #include "conv/gemm_cpu/apart.cl"
 
@@ -41,8 +42,11 @@ void transpose_pixels(local operand *to, const int begin, global const stored *d
     }
 }
 
-// Sets the second pixel of the last pair to zero where the number of pixels is odd.
+// Sets the second pixel of the last pair to zero where the number of pixels is odd, and with AMX the last steps.
 void end_pixels(local operand *to, const int count) {
+#if AMX
+    for (int k = (count + 1) / 2; k < WHOLE_BLOCKS((count + 1) / 2); k++) STORE_OPERANDS(to + k * COLS, (operandv)(0));
+#endif
     for (int i = 0; count % 2 && i < VL; i++) to[count / 2 * COLS + i] &= 0xffffu;
 }
 #else

@@ -8,8 +8,8 @@
 #define LACED (MR > 8 ? 16 : MR > 4 ? 8 : MR > 2 ? 4 : MR)  // rows that are transposed, of which the first MR are kept
 #define NEIGHBOURS 8  // tiles that pack_rows packs at once: their rows are neighbours in memory
 
-// A row of the tile; there are no vectors of 6.
-#if MR & (MR - 1)
+// A row of the tile; there are no vectors of 6, or of more than 16.
+#if MR & (MR - 1) || MR > 16
 #define COPY_ROWS(to, from) \
     for (int i_ = 0; i_ < MR; i_++) (to)[i_] = (from)[i_];
 #else
@@ -31,7 +31,7 @@
 // on; returns whether.
 bool turn_taps(operand *turned, global const stored *wc, const long left, const int rows, const long m_size,
                const long channel_size, const int all_taps) {
-#if MR & (MR - 1)
+#if MR & (MR - 1) || MR > 16
     return false;
 #else
     const long beyond = (NUMBERS - 1) * channel_size + all_taps + VL;
@@ -83,7 +83,7 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int 
 #pragma unroll
             for (int i = 0; i < LACED; i++) a[i] = OPERANDS_AT(ws + min(i, rows - 1) * m_size, k);
             TRANSPOSE(a, b, LACED)
-#if MR & (MR - 1)
+#if MR & (MR - 1) || MR > 16
             operand steps[VL * LACED];
 #pragma unroll
             for (int i = 0; i < LACED; i++) STORE_OPERANDS(steps + i * VL, a[i]);

@@ -177,13 +177,22 @@ void fill_panel(local cell *panel, const int width, const int filled, const int 
                             }
                             continue;
                         }
+                        // at the edges of an image each row of the source is there or not
                         for (int r = 0; r < rows; r++) {
                             const int row_of_d = d + row_d[r], row_of_h = h + row_h[r];
-                            const bool met =
-                                row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0 && row_of_h < grid.source_h;
-                            for (int i = low; i < VL; i++) {
-                                to_rows[row_to[r] + i] =
-                                    met && i >= begin && i < stop ? CELL(x, p + row_at[r] + i * step, plane) : 0;
+                            const long from_at = p + row_at[r];
+                            if (row_of_d < 0 || row_of_d >= grid.source_d || row_of_h < 0 ||
+                                row_of_h >= grid.source_h) {
+                                // zeros are there already if a run ends before
+                                if (low == 0) STORE_OPERANDS(to_rows + row_to[r], (cells)(0));
+                            } else if (from_at >= 0 && from_at + (PLANES - 1) * plane + VL * step <= size) {
+                                const realv_mask met = (lane >= (realv)(begin)) & (lane < (realv)(stop));
+                                fill_rows(to_rows, row_to + r, x + p, row_at + r, plane, 1, step, low, met);
+                            } else {
+                                for (int i = low; i < VL; i++) {
+                                    to_rows[row_to[r] + i] =
+                                        i >= begin && i < stop ? CELL(x, from_at + i * step, plane) : 0;
+                                }
                             }
                         }
                     }
@@ -357,18 +366,20 @@ void store_columns(global stored *y, local real *tile, const long p, const int c
 
 // Writes or adds a whole register tile: MR rows of VL * NV pixels, the first at ys and of channel `first`, `pitch`
 // elements apart. `once` says that nothing is added to them, neither now nor later.
-#define STORE_TILE(acc, ys, pitch, first, add, once)                                                    \
-    {                                                                                                   \
-        global stored *ys_ = ys;                                                                        \
-        const long pitch_ = pitch;                                                                      \
-        const int first_ = first;                                                                       \
-        TILE_SET(acc, EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + i_ * pitch_ + v_ * VL - OPEN(y))) \
-        if (add) {                                                                                      \
-            TILE_SET(acc, acc[i_][v_] + VLOAD(ys_, i_ * pitch_ + v_ * VL))                              \
-        }                                                                                               \
-        if (GOES_PAST(ys_, (once) && pitch_ % VL == 0)) {                                               \
-            TILE_ROWS { TILE_VECTORS PUT_PAST(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }               \
-        } else {                                                                                        \
-            TILE_ROWS { TILE_VECTORS VSTORE(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }                 \
-        }                                                                                               \
+#define STORE_TILE(acc, ys, pitch, first, add, once) STORE_WHOLE_ROWS(MR, acc, ys, pitch, first, add, once)
+// The same for so many rows.
+#define STORE_WHOLE_ROWS(rows, acc, ys, pitch, first, add, once)                                              \
+    {                                                                                                         \
+        global stored *ys_ = ys;                                                                              \
+        const long pitch_ = pitch;                                                                            \
+        const int first_ = first;                                                                             \
+        SET_ROWS(rows, acc, EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + i_ * pitch_ + v_ * VL - OPEN(y))) \
+        if (add) {                                                                                            \
+            SET_ROWS(rows, acc, acc[i_][v_] + VLOAD(ys_, i_ * pitch_ + v_ * VL))                              \
+        }                                                                                                     \
+        if (GOES_PAST(ys_, (once) && pitch_ % VL == 0)) {                                                     \
+            ROWS_OF(rows) { TILE_VECTORS PUT_PAST(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }                 \
+        } else {                                                                                              \
+            ROWS_OF(rows) { TILE_VECTORS VSTORE(ys_, i_ * pitch_ + v_ * VL, acc[i_][v_]); }                   \
+        }                                                                                                     \
     }

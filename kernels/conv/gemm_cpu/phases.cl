@@ -11,6 +11,8 @@
 // weights   operands, [group][tile of MR outputs][row of phases][phase][tap][channel][MR], made by pack_phases; where
 //           phases are merged [group][row of phases][tile of MR rows (phase, output)][tap][channel][MR], with the
 //           grid's taps on the last axis, and zeros where a phase has no such tap
+//           With AMX the channels of a tap are packed in blocks of steps, as common/amx.cl reads them; their number is a
+//           multiple of a block's, and phases are not merged
 // panel     local, [tile of COLS pixels][tap][channel][COLS], one block of pixels, a part of the channels at a time
 //           [tap of the other axes][channel][COLS + shift] with a `shift`: the grid's rows are longer by it, so that
 //           what the taps of a row meet are pieces of one row of dy; pixels beyond the target are not stored
@@ -20,6 +22,7 @@
 // Work-items, which are work-groups, share items by tickets: one block of pixels (innermost), one block
 // of output tiles, one group.
 
+#include "common/amx.cl"
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
 #include "conv/gemm_cpu/block.cl"
@@ -106,12 +109,20 @@ kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(operand, packed), const int c
     for (int channel = first; !merged && channel < last; channel++) {
         const long at = channel * NUMBERS * channel_size;
         global const stored *wc = ws + at;
+#if AMX
+        for (int tap = 0; tap < all_taps; tap++) {
+            global operand *to = out + (long)places[tap] * channels * MR + PLACE(channel);
+            for (int i = 0; i < MR; i++)
+                to[i * TILE_STEPS] = WEIGHT_AT(wc + min(i, rows - 1) * all_taps + tap, channel_size);
+        }
+#else
         operand turned[MAX_TURNED * MR];
         const bool turn = turn_taps(turned, wc, left - at, rows, all_taps, channel_size, all_taps);
         for (int tap = 0; tap < all_taps; tap++) {
             put_tap(out + ((long)places[tap] * channels + channel) * MR, turned, turn, wc, rows, all_taps, channel_size,
                     tap);
         }
+#endif
     }
 }
 
@@ -192,6 +203,9 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const operand, weights), TEN
     FIND_PHASES(depths, heights, widths, table)
     Grid rows = grid;
     if (shift) rows.taps_w = 1;
+#if AMX
+    set_tiles();
+#endif
 
     FOR_ITEMS(share) {
         const Block block = block_of(&blocks, share.item);
@@ -241,17 +255,24 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const operand, weights), TEN
                             const int first_w = merged ? 0 : widths[unit * PHASE_FIELDS + PHASE_FIRST];
                             const int taps_w = merged ? grid.taps_w : widths[unit * PHASE_FIELDS + PHASE_TAPS];
                             const int step_w = merged ? 1 : met.tap_step_w;
-                            realv acc[MR][NV];
-                            TILE_SET(acc, (realv)(0))
 #if KEEP_SUMS
                             local real *sums =
                                 kept +
                                 ((((m_tile - block.m_first) * rows_of_phases + row) * block_tiles + tile) * units +
                                  unit) *
                                     MR * COLS;
+#endif
+#if AMX
+                            local real *result = to < channels ? sums : staged + unit * MR * COLS;
+                            begin_tiles(result, sums, from > 0);
+#else
+                            realv acc[MR][NV];
+                            TILE_SET(acc, (realv)(0))
+#if KEEP_SUMS
                             if (from > 0) {
                                 TILE_LOAD(acc, sums, COLS)
                             }
+#endif
 #endif
                             for (int tap = 0; tap < row_taps * taps_w; tap++) {
                                 const int hd = tap / taps_w;
@@ -262,13 +283,20 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const operand, weights), TEN
                                                      : (hd_at * grid.taps_w + at_w) * tap_pitch;
                                 local const cell *b = panel + tile * pitch + at;
                                 global const operand *a_channel = a;
+#if AMX
+                                add_tiles(result, a_channel, TILE_STEPS, BLOCK_OPERANDS, b, (to - from) / TILE_STEPS);
+#else
                                 for (int channel = from; channel < to; channel++) {
                                     TILE_STEP(acc, a_channel[i_], vector_[v_] = LOAD_OPERANDS(b + v_ * VL))
                                     a_channel += MR;
                                     b += width;
                                 }
+#endif
                                 a += channels * MR;
                             }
+#if AMX
+                            end_tiles(result);
+#else
 #if KEEP_SUMS
                             if (to < channels) {
                                 TILE_STORE(acc, sums, COLS)
@@ -276,6 +304,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const operand, weights), TEN
                             }
 #endif
                             TILE_STORE(acc, staged + unit * MR * COLS, COLS)
+#endif
                         }
 #if KEEP_SUMS
                         if (to < channels) continue;
@@ -301,4 +330,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const operand, weights), TEN
             }
         }
     }
+#if AMX
+    release_tiles();
+#endif
 }

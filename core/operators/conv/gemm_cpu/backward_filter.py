@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
@@ -30,6 +30,36 @@ BLOCKS = (192, 64)  # most pixels of a panel; the second where local memory is s
 LOCAL_BYTES = 640 * 1024
 VECTORS = (3, 2, 1)  # vectors of the register tile
 MOST = 32  # most settings that a search tries: the best by their estimates
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What is multiplied: pixels of an operand, and operands of a row that are multiplied together.
+
+    With them come the register tile and the kernel's macros, if those are given, most pixels of a panel, and the costs
+    of multiply-adds and of sums.
+    """
+
+    numbers: int = 1
+    steps: int = 1
+    tile: RegisterTile | None = None
+    defines: Mapping[str, int] = field(default_factory=dict)
+    blocks: tuple[int, ...] = BLOCKS
+    fmas: float = COSTS["fmas"]
+    sums: float = COSTS["sums"]
+
+    @property
+    def pixels(self) -> int:
+        """Pixels that are multiplied together."""
+        return self.numbers * self.steps
+
+
+SINGLE = Operands()
+
+
+def pairs_of(device: DeviceInfo) -> Operands:
+    """Return operands of two pixels."""
+    return Operands(NUMBERS, defines=pair_defines(device))
 
 
 def filter_tile(planner: Planner, dtype: str, out_channels: int, vectors: int = 0) -> RegisterTile:
@@ -64,15 +94,15 @@ def _splits(
     size: int,
     local_memory: int,
     most_pixels: int,
-    numbers: int = 1,
+    operands: Operands = SINGLE,
 ) -> Iterator[PixelSplit]:
     source_rows = grid.source_rows * channels
     count = ceil_div(grid.pixels, most_pixels)
-    block = round_up(ceil_div(grid.pixels, count), numbers)
+    block = round_up(ceil_div(grid.pixels, count), operands.pixels)
     run_bytes = grid.most_runs(block) * RUN_INTS * 4
-    pitch = most_pixels + tile.lanes
+    pitch = most_pixels + max(tile.lanes, operands.pixels)
     for tiles in sorted({ceil_div(out_tiles, n) for n in range(1, out_tiles + 1)}):
-        gradient = tiles * (block + numbers * tile.lanes) * tile.columns * size
+        gradient = tiles * (block + operands.numbers * tile.lanes) * tile.columns * size
         rest = gradient + run_bytes + 4 * 128
         panel_rows = (min(LOCAL_BYTES, local_memory) - rest) // (pitch * size) - tile.rows
         most = panel_rows // grid.row_taps
@@ -96,15 +126,15 @@ def splits_by_cost(
     groups: int,
     size: int,
     device: DeviceInfo,
-    numbers: int = 1,
+    operands: Operands = SINGLE,
 ) -> Iterator[tuple[float, int, PixelSplit]]:
     """Return every split with the estimated time of its longest thread and the most pixels that its panel may have.
 
     The estimate is in cycles of a core with two vector FMAs a cycle.
     """
     source_rows, taps = grid.source_rows * channels, grid.row_taps
-    for most in BLOCKS:
-        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, most, numbers):
+    for most in operands.blocks:
+        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, most, operands):
             row_items, out_items = ceil_div(source_rows, s.rows), ceil_div(out_tiles, s.tiles)
             items = s.splits * row_items * out_items * groups
             tail = round_up(s.part * taps, tile.rows) / (s.part * taps)
@@ -112,7 +142,7 @@ def splits_by_cost(
             vectors = tile.rows * tile.vectors
             of_block = (
                 s.block / tile.lanes * (s.rows * taps * COSTS["fill"] + s.tiles * tile.columns * COSTS["gradient"])
-                + tiles * vectors * (s.block / numbers / COSTS["fmas"] + COSTS["sums"])
+                + tiles * vectors * (s.block / operands.numbers / operands.fmas + operands.sums)
                 + COSTS["block"]
             )
             item = of_block * s.blocks + COSTS["item"]
@@ -129,7 +159,7 @@ def choose_split(
     groups: int,
     size: int,
     device: DeviceInfo,
-    numbers: int = 1,
+    operands: Operands = SINGLE,
 ) -> PixelSplit:
     """Choose the split whose longest thread is estimated shortest.
 
@@ -139,7 +169,7 @@ def choose_split(
         If not even one source row of a panel fits local memory.
     """
     best: tuple[float, int, PixelSplit] | None = None
-    for entry in splits_by_cost(grid, tile, channels, out_tiles, groups, size, device, numbers):
+    for entry in splits_by_cost(grid, tile, channels, out_tiles, groups, size, device, operands):
         if best is None or entry[0] < best[0]:
             best = entry
     if best is None:
@@ -147,14 +177,16 @@ def choose_split(
     return best[2]
 
 
-def candidates(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Iterator[Mapping[str, int | str]]:
+def candidates(
+    problem: ConvProblem, planner: Planner, operands: Operands = SINGLE
+) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: the heuristic's (none), then those with the least estimated times.
 
     ``vectors`` of the register tile, most ``pixels`` of a panel, ``rows`` of source and ``tiles`` of out channels of a
     work-item, and ``blocks`` of pixels that it sums; of those that differ in the number of parts only the best.
     """
     yield {}
-    yield from filter_in_place.candidates(problem, numbers)
+    yield from filter_in_place.candidates(problem, operands.numbers)
     grid, groups = forward_grid(problem), problem.groups
     channels, out_count = problem.in_channels // groups, problem.out_channels // groups
     listed = []
@@ -164,8 +196,8 @@ def candidates(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Iter
         tile = filter_tile(planner, problem.dtype, out_count, vectors)
         best: dict[tuple[int, int, int], tuple[float, PixelSplit]] = {}
         out_tiles = ceil_div(out_count, tile.columns)
-        size = arithmetic_bytes(problem.dtype) // numbers
-        for cost, most, s in splits_by_cost(grid, tile, channels, out_tiles, groups, size, planner.device, numbers):
+        size = arithmetic_bytes(problem.dtype) // operands.numbers
+        for cost, most, s in splits_by_cost(grid, tile, channels, out_tiles, groups, size, planner.device, operands):
             key = most, s.tiles, s.splits
             if key not in best or cost < best[key][0]:
                 best[key] = cost, s
@@ -185,11 +217,11 @@ def _given_split(
     out_tiles: int,
     size: int,
     device: DeviceInfo,
-    numbers: int = 1,
+    operands: Operands = SINGLE,
 ) -> PixelSplit:
     """Return the split that settings name."""
     if set(chosen) == {"vectors", "pixels", "rows", "tiles", "blocks"} and chosen["pixels"] in BLOCKS:
-        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, chosen["pixels"], numbers):
+        for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, chosen["pixels"], operands):
             if all(getattr(s, name) == chosen[name] for name in ("rows", "tiles", "blocks")):
                 return s
     raise Declined(f"settings {dict(chosen)} are no split that fits local memory")
@@ -199,44 +231,46 @@ def plan(
     problem: ConvProblem,
     planner: Planner,
     settings: Mapping[str, int | str] | None = None,
-    numbers: int = 1,
+    operands: Operands = SINGLE,
 ) -> Launches:
-    """Plan the products over splits of the pixels, and their sum in a fixed order; operands have so many pixels."""
+    """Plan the products over splits of the pixels, and their sum in a fixed order."""
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if "turned" in chosen:
-        return filter_in_place.plan(problem, planner, chosen, numbers)
-    if not chosen and filter_in_place.is_served(problem, numbers):
+        return filter_in_place.plan(problem, planner, chosen, operands.numbers)
+    if not chosen and not operands.tile and filter_in_place.is_served(problem, operands.numbers):
         with suppress(Declined):
-            return filter_in_place.plan(problem, planner, {}, numbers)
+            return filter_in_place.plan(problem, planner, {}, operands.numbers)
     if chosen and chosen.get("vectors") not in VECTORS:
         raise Declined(f"got settings {chosen}, expected vectors of {VECTORS}, pixels, rows, tiles and blocks")
     grid = forward_grid(problem)
     groups = problem.groups
     channels, out_count = problem.in_channels // groups, problem.out_channels // groups
-    tile = filter_tile(planner, problem.dtype, out_count, chosen.get("vectors", 0))
-    size = arithmetic_bytes(problem.dtype) // numbers  # of a pixel in local memory
+    tile = operands.tile or filter_tile(planner, problem.dtype, out_count, chosen.get("vectors", 0))
+    size = arithmetic_bytes(problem.dtype) // operands.numbers  # of a pixel in local memory
     out_tiles = ceil_div(out_count, tile.columns)
     depth = grid.taps * channels
-    pairs = pair_defines(planner.device) if numbers == NUMBERS else {}
-    defines = {**GRID.defines(), **tile.defines(), **pairs}
+    defines = {**GRID.defines(), **tile.defines(), **operands.defines}
     s = None
     if grid.pixels:
         if chosen:
-            s = _given_split(chosen, grid, tile, channels, out_tiles, size, planner.device, numbers)
+            s = _given_split(chosen, grid, tile, channels, out_tiles, size, planner.device, operands)
         else:
-            s = choose_split(grid, tile, channels, out_tiles, groups, size, planner.device, numbers)
+            s = choose_split(grid, tile, channels, out_tiles, groups, size, planner.device, operands)
         defines["PITCH"] = s.pitch
     splits = s.splits if s else 0
     layout = WorkspaceLayout()
     sum_size = arithmetic_bytes(problem.dtype)
-    partial = layout.take(splits * groups * out_tiles * tile.columns * depth * sum_size, sum_size)
+    workers = planner.device.compute_units
+    spare = workers * tile.rows if operands.tile else 0  # rows of sums that are not all stored
+    rows = splits * groups * out_tiles * depth + spare
+    partial = layout.take(rows * tile.columns * sum_size, sum_size)
     launches = []
     if s:
         items = splits * ceil_div(grid.source_rows * channels, s.rows) * groups * ceil_div(out_tiles, s.tiles)
         launches.append(
             Launch(
                 planner.kernel(FILE, "conv_filter", defines, problem.dtype, MAD_ENABLE),
-                (min(items, planner.device.compute_units), 1, 1),
+                (min(items, workers), 1, 1),
                 (1, 1, 1),
                 (
                     *(Buffer("x"), Buffer("dy"), partial),

@@ -37,7 +37,7 @@ class ProductWork:
 
     `keep` says whether sums are kept in arithmetic precision between the parts of a panel; `late`, whether something
     follows the last part, so that they are kept where there are several; `spread`, whether a block's results are put
-    together in local memory.
+    together in local memory; `fmas`, how many vectors are multiplied and added in a cycle.
     """
 
     grid: Grid
@@ -48,6 +48,7 @@ class ProductWork:
     keep: bool = False
     late: bool = False
     spread: bool = False
+    fmas: float = COSTS["fmas"]
 
     @cached_property
     def depth(self) -> int:
@@ -151,7 +152,7 @@ def _item_cycles(work: ProductWork, tile: RegisterTile, b: Blocking, tiles: floa
     panel = (work.row_size(tile) * work.rows / tile.lanes * tiles * fill + COSTS["tile"] * b.tiles) * visible
     row_bytes = work.steps * tile.rows * work.size
     weights = row_bytes / (work.far_bytes if work.m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
-    products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
+    products = work.steps * tile.rows * tile.vectors / work.fmas
     return panel + b.row_tiles * (weights + tiles * (products + parts * work.sums * work.part_cost))
 
 

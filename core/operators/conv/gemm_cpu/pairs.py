@@ -35,7 +35,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     """Return the settings to search, those of `cpu_gemm`."""
     _expect_served(problem, planner)
     if problem.direction == "backward_filter":
-        yield from backward_filter.candidates(problem, planner, NUMBERS)
+        yield from backward_filter.candidates(problem, planner, backward_filter.pairs_of(planner.device))
     elif phases.has_phases(problem):
         yield {}
         yield from phases.candidates(problem, planner)
@@ -61,7 +61,7 @@ def plan(
     if not chosen:
         _expect_fewest_products(problem)
     if problem.direction == "backward_filter":
-        return backward_filter.plan(problem, planner, settings, NUMBERS)
+        return backward_filter.plan(problem, planner, settings, backward_filter.pairs_of(planner.device))
     dense = phases.has_phases(problem) and can_be_dense(problem) and not chosen
     if phases.has_phases(problem) and not dense:
         return phases.plan(problem, planner, chosen, NUMBERS)

@@ -116,7 +116,10 @@ def tiles(problem: ConvProblem, planner: Planner) -> dict[int, RegisterTile]:
     return {vectors: RegisterTile(rows[vectors], vectors, lanes) for vectors in (3, *rows)}
 
 
-def _work(problem: ConvProblem, tile: RegisterTile, merged: bool, shifted: bool, numbers: int) -> PhaseWork:
+def work_of(
+    problem: ConvProblem, tile: RegisterTile, numbers: int, merged: bool = False, shifted: bool = False
+) -> PhaseWork:
+    """Describe the products of all phases for the choice of their blocking."""
     grid = shared_data_grid(problem)
     reach = grid.reach if shifted else 0
     last = grid.axes[2]
@@ -151,7 +154,7 @@ def products(
         If not even one channel of a panel fits local memory.
     """
     tile = tiles(problem, planner)[vectors]
-    work = _work(problem, tile, merged, shifted, numbers)
+    work = work_of(problem, tile, numbers, merged, shifted)
     cost, blocking = choose_blocking(work, tile, planner.device)
     return Products(merged, tile, work, blocking, cost)
 
@@ -176,8 +179,18 @@ def choose(problem: ConvProblem, planner: Planner, numbers: int = 1) -> Products
     return min(found, key=lambda item: item.cost)
 
 
-def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numbers: int = 1) -> Launches:
-    """Plan the packing of the weights, and the products; operands have so many channels."""
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    chosen: Mapping[str, int],
+    numbers: int = 1,
+    found: Products | None = None,
+    unit: Mapping[str, int] | None = None,
+) -> Launches:
+    """Plan the packing of the weights, and the products; operands have so many channels.
+
+    The products and the kernels' macros may be those of a matrix unit.
+    """
     known = set(chosen) <= {"vectors", "merged", "shifted"} and "vectors" in chosen
     if chosen and (not known or chosen["vectors"] not in tiles(problem, planner)):
         expected = f"merged, shifted and vectors of {(*tiles(problem, planner),)}"
@@ -185,10 +198,11 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int], numb
     if chosen:
         ways = (bool(chosen.get("merged")), bool(chosen.get("shifted")))
         found = products(problem, planner, chosen["vectors"], *ways, numbers)
-    else:
+    elif found is None:
         found = choose(problem, planner, numbers)
     work, tile, blocking = found.work, found.tile, found.blocking
-    defines = {**STRUCTS, **tile.defines(), **(pair_defines(planner.device) if numbers == NUMBERS else {})}
+    pairs = pair_defines(planner.device) if numbers == NUMBERS else {}
+    defines = {**STRUCTS, **tile.defines(), **pairs, **(unit or {})}
     outputs = problem.in_channels // problem.groups
     layout = WorkspaceLayout()
     nbytes = problem.groups * work.m_tiles * work.steps * tile.rows * work.size
