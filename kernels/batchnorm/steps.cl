@@ -21,6 +21,8 @@
 #define WARPS 0  // 1: sums through shuffles of warps (inline PTX); real is float
 #endif
 #define WARP 32
+#define FOLDED (GROUP > 256 ? 32 : 16)  // values that a work-item sums where there are no shuffles
+#define LEFT (GROUP / FOLDED)           // and how many sums are left then
 #ifndef LANE
 #define LANE ((uint)get_local_id(0))  // a work-item's number among the GROUP that take a channel or a part together
 #endif
@@ -133,28 +135,21 @@ void sum_group(real *first, real *second, local real *firsts, local real *second
         *second += seconds[begin + i];
     }
 #else
+    // two sums at a time, of FOLDED values each: fewer barriers than a tree
     const int lane = LANE;
     firsts[lane] = *first;
     seconds[lane] = *second;
     barrier(CLK_LOCAL_MEM_FENCE);
-    int left = GROUP;
-    while (left > 8) {  // eight become one: fewer barriers than by twos
-        left /= 8;
-        real sums[2] = {0, 0};
-        if (lane < left)
-            for (int i = 0; i < 8; i++) {
-                sums[0] += firsts[lane + i * left];
-                sums[1] += seconds[lane + i * left];
-            }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (lane < left) {
-            firsts[lane] = sums[0];
-            seconds[lane] = sums[1];
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
+    local real *const from = lane < LEFT ? firsts : seconds;
+    const int place = lane % LEFT;
+    if (lane < 2 * LEFT) {  // nobody else reads these values
+        real sum = 0;
+        _Pragma("unroll") for (int i = 0; i < FOLDED; i++) sum += from[place + i * LEFT];
+        from[place] = sum;
     }
+    barrier(CLK_LOCAL_MEM_FENCE);
     *first = *second = 0;
-    for (int i = 0; i < left; i++) {
+    for (int i = 0; i < LEFT; i++) {
         *first += firsts[i];
         *second += seconds[i];
     }

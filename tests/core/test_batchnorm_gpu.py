@@ -135,7 +135,7 @@ def test_places_in_64_bits(monkeypatch: pytest.MonkeyPatch, line: str, direction
     problem = parse(f"batchnorm {line}", direction)
     arrays = random_arrays(problem, 3.0)
     narrow = run_into_nan(problem, arrays)
-    monkeypatch.setattr(channels, "SMALL", 1)
+    monkeypatch.setattr(channels, "COUNTED_IN_32_BITS", 1)
     with planning_for(GPU) as context:
         wide = context.plan_launches(problem, channels.plan(problem, context), "channels")
         results = {name: np.full_like(array, np.nan) for name, array in narrow.items()}

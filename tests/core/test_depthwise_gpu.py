@@ -10,6 +10,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
+from clgraft.core.operators.conv.depthwise import gpu_planes, gpu_staged
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, check, random_arrays
 
@@ -60,14 +61,21 @@ BLOCKS = (
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_filter"])
 @pytest.mark.parametrize("text", BLOCKS)
-def test_blocks_at_every_address(text: str, direction: str) -> None:
+def test_blocks_at_every_address(text: str, direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors are read only where the tensors' addresses allow it."""
-    problem = core.parse(text).with_direction(direction)
+    monkeypatch.setattr(gpu_planes, "MOST_ELEMENTS", 0)
+    monkeypatch.setattr(gpu_staged, "MOST_HELD", 0)
+    problem, context = core.parse(text).with_direction(direction), Context.on(None)
     assert _kernels(problem) & {"depthwise_gpu_columns", "depthwise_gpu_phases", "depthwise_gpu_columns_filter"}
-    aligned = check(core.context(), problem, "depthwise_gpu", seed=3)
-    check(core.context(), problem, "depthwise_gpu", accumulate=True, seed=3)
+    _check_at_every_address(context, problem)
+
+
+def _check_at_every_address(context: Context, problem: core.ConvProblem) -> None:
+    direction = problem.direction
+    aligned = check(context, problem, "depthwise_gpu", seed=3)
+    check(context, problem, "depthwise_gpu", accumulate=True, seed=3)
     arrays = random_arrays(problem, 3)
-    plan = core.context().plan(problem, algorithm="depthwise_gpu")
+    plan = context.plan(problem, algorithm="depthwise_gpu")
     for shifted in plan.arguments:
         given = {}
         for argument in plan.arguments:
@@ -89,35 +97,53 @@ PLANES = (
     "conv f16 g3 n23 ic3 ih7 iw7 oc3 kh3 kw3 ph1 pw1",
     "conv f64 g3 n2 ic3 ih4 iw7 oc3 kh3 kw3 ph1 pw1",
 )
+STAGED = (
+    "conv g11 n2 ic11 ih14 iw14 oc11 kh3 kw3 ph1 pw1 b1",
+    "conv f16 g9 n2 ic9 ih14 iw14 oc9 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv bf16 g5 n2 ic5 ih18 iw20 oc5 kh5 kw5 ph2 pw2 b1",
+    "conv g7 n1 ic7 ih17 iw19 oc7 kh3 kw3 sh2 sw3 ph1 pw2",  # blocks that are not whole
+    "conv f16 g9 n1 ic9 ih15 iw13 oc9 kh3 kw3 sh3 sw2 dh2 dw3 ph1",
+    "conv f64 g5 n1 ic5 ih11 iw13 oc5 kh2 kw5 sh4 sw3 ph1 pw1",  # elements of x that no tap meets
+)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])
-@pytest.mark.parametrize("text", PLANES)
+@pytest.mark.parametrize("text", PLANES + STAGED)
 def test_small_planes(text: str, direction: str) -> None:
     problem = core.parse(text).with_direction(direction)
-    assert _kernels(problem) == {"depthwise_gpu_planes"}
-    check(core.context(), problem, "depthwise_gpu", seed=3)
-    check(core.context(), problem, "depthwise_gpu", accumulate=True, seed=3)
+    assert _kernels(problem) == {"depthwise_gpu_planes" if text in PLANES else "depthwise_gpu_staged"}
+    _check_at_every_address(core.context(), problem)
 
 
-def test_small_planes_forward_with_a_stride() -> None:
-    problem = core.parse("conv g9 n2 ic9 ih7 iw8 oc9 kh3 kw3 sh2 sw3 ph1 pw1 b1")
-    assert _kernels(problem) == {"depthwise_gpu_planes"}
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+def test_small_planes_with_a_stride(direction: str) -> None:
+    problem = core.parse("conv g9 n2 ic9 ih7 iw8 oc9 kh3 kw3 sh2 sw3 ph1 pw1 b1").with_direction(direction)
+    assert _kernels(problem) == {"depthwise_gpu_planes" if direction == "forward" else "depthwise_gpu_staged"}
     check(core.context(), problem, "depthwise_gpu")
+
+
+def test_few_planes_have_more_work_items() -> None:
+    """Work-items have fewer rows where their work-groups would not fill the device."""
+    few, many = (core.parse(f"conv g9 n{n} ic9 ih14 iw14 oc9 kh3 kw3 ph1 pw1") for n in (1, 500))
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=2)
+    rows = [depthwise_gpu.plan(problem, context).launches[0].global_size[0] for problem in (few, many)]
+    assert rows[0] / 9 > rows[1] / 4500
+    check(context, few, "depthwise_gpu")
 
 
 @pytest.mark.parametrize(
     ("text", "direction"),
     [
         ("conv g3 n2 ic3 ih7 iw7 oc6 kh3 kw3 ph1 pw1", "forward"),
-        ("conv g3 n2 ic3 ih8 iw9 oc3 kh3 kw3 ph1 pw1", "forward"),
-        ("conv g3 n2 ic3 ih7 iw7 oc3 kh3 kw3 sh2 sw2 ph1 pw1", "backward_data"),
+        ("conv g3 n2 ic3 ih31 iw33 oc3 kh3 kw3 ph1 pw1", "forward"),
+        ("conv g3 n2 ic3 ih7 iw7 oc3 kh3 kw3 sh5 sw2 ph1 pw1", "backward_data"),
         ("conv g3 n2 ic3 ih7 iw7 oc3 kh6 kw5 ph3 pw2", "forward"),
     ],
 )
 def test_what_is_no_small_plane(text: str, direction: str) -> None:
     problem = core.parse(text).with_direction(direction)
-    assert _kernels(problem) <= {"depthwise_gpu_columns", "depthwise_gpu_phases"}
+    assert _kernels(problem) <= {"depthwise_gpu_columns", "depthwise_gpu_phases", "depthwise_gpu_spread"}
     check(core.context(), problem, "depthwise_gpu")
 
 

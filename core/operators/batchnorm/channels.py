@@ -20,7 +20,7 @@ from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar, Tickets, Workspace, ints
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import SMALL, ceil_div, round_up
 
 NAME = "channels"
 FOR_GPUS = True  # a search on a CPU device does not try it
@@ -39,12 +39,13 @@ TEAM_SHARE = 2  # compute units for each work-group of a team: all of it run at 
 WARP = 32  # work-items of a warp
 MOST_TEAMS = 4096  # channels that meet: the context's counters in ``kernels/batchnorm/parts.cl``
 PART_GROUP = 256  # work-items of a work-group that takes a part
+SMALL_PART_GROUP = 128  # in 16 bits without shuffles, by measurements on an H200
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
 SUMS = 3  # sums of a part
 FEWEST_PIXELS = 8
 MOST_ELEMENTS = 2**31  # elements of a channel
-SMALL = 2**32  # fewer elements of a tensor are counted in 32 bits
+COUNTED_IN_32_BITS = 2**32  # fewer elements of a tensor are counted in 32 bits
 
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
@@ -87,7 +88,8 @@ class _Norm(TrainingKernels):
         self.steps = problem.batch * problem.pixels // self.wide
         self.emulated = not planner.device.runs_groups_at_once  # a team is one work-group
         self.defines["WIDE"] = self.wide
-        self.defines["INDEX"] = "uint" if problem.batch * problem.channels * problem.pixels < SMALL else "ulong"
+        elements = problem.batch * problem.channels * problem.pixels
+        self.defines["INDEX"] = "uint" if elements < COUNTED_IN_32_BITS else "ulong"
 
     def lone_group(self) -> int:
         """Return the size of a work-group that fills a compute unit with a channel; 0: none, or units would idle."""
@@ -157,11 +159,13 @@ class _Norm(TrainingKernels):
     def parts(self) -> Launches:
         """Plan work-groups for parts of channels."""
         channels, each = self.problem.channels, PART_EACH[self.problem.direction] * 4 // self.wide
-        rounds = ceil_div(self.steps, each * PART_GROUP)
+        small = self.problem.dtype in SMALL and not self.planner.device.has_shuffles
+        group = SMALL_PART_GROUP if small else PART_GROUP
+        rounds = ceil_div(self.steps, each * group)
         wanted = ceil_div(GROUPS_PER_UNIT * self.planner.device.compute_units, channels)
-        part_steps = max(1, rounds // wanted) * each * PART_GROUP
+        part_steps = max(1, rounds // wanted) * each * group
         parts = ceil_div(self.steps, part_steps)
-        defines = {"GROUP": PART_GROUP, "EACH": each}
+        defines = {"GROUP": group, "EACH": each}
         itemsize = np.dtype(self.real).itemsize
         partial, sizes = Workspace(0, itemsize), [Constant(np.uint32(n)) for n in (self.steps, part_steps, parts)]
         bound = ("x",) if self.forward else ("x", "dy", "mean", *self.kept)

@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
-from clgraft.core.operators.conv.depthwise import gpu_columns, gpu_planes
+from clgraft.core.operators.conv.depthwise import gpu_columns, gpu_planes, gpu_staged
 from clgraft.core.operators.conv.depthwise.axes import (
     PlaneAxis,
     axes_of,
@@ -75,8 +75,9 @@ def plan(
     height, width = axes_of(problem)
     if columns:
         return gpu_columns.plan(problem, planner, height, width, (wanted, columns), epilogue)
-    if not settings and not gpu_planes.reason_against(problem, planner, height, width):
-        return gpu_planes.plan(problem, planner, height, width, epilogue)
+    for small in (gpu_planes, gpu_staged):
+        if not settings and not small.reason_against(problem, planner, height, width):
+            return small.plan(problem, planner, height, width, epilogue)
     if not settings and not gpu_columns.reason_against(problem, planner, height, width):
         return gpu_columns.plan(problem, planner, height, width, None, epilogue)
     taps = height.taps * width.taps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis
@@ -45,21 +47,29 @@ def plan(
     problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, epilogue: Epilogue | None = None
 ) -> Launches:
     """Plan one launch for a problem that `reason_against` has nothing against."""
-    forward = problem.direction == "forward"
-    source, target = ("x", "y") if forward else ("dy", "dx")
-    if not forward:
+    if problem.direction == "backward_data":
         height, width = height.turned, width.turned
-    planes, channels = problem.batch * problem.in_channels, problem.in_channels
+    planes = problem.batch * problem.in_channels
     group = next(
         (g for g in GROUPS if ceil_div(planes, g) >= GROUPS_PER_UNIT * planner.device.compute_units), GROUPS[-1]
     )
-    defines = {"GROUP": group, "FLIP": int(not forward), **epilogue_defines(epilogue)}
+    defines = {"GROUP": group, "FLIP": int(problem.direction == "backward_data"), **epilogue_defines(epilogue)}
     for name, axis in (("H", height), ("W", width)):
         defines |= {f"I{name}": axis.source, f"O{name}": axis.size, f"K{name}": axis.taps, f"S{name}": axis.stride}
         defines |= {f"D{name}": axis.step, f"BEGIN_{name}": f"({axis.begin})"}
+    kernel = planner.kernel(FILE, "depthwise_gpu_planes", defines, problem.dtype, MAD_ENABLE)
+    return launch_planes(problem, kernel, group, group, epilogue)
+
+
+def launch_planes(
+    problem: ConvProblem, kernel: Any, group: int, group_planes: int, epilogue: Epilogue | None
+) -> Launches:
+    """Return the launch of a kernel of which each work-group, of `group` work-items, takes so many planes."""
+    source, target = ("x", "y") if problem.direction == "forward" else ("dy", "dx")
+    planes, channels = problem.batch * problem.in_channels, problem.in_channels
     launch = Launch(
-        planner.kernel(FILE, "depthwise_gpu_planes", defines, problem.dtype, MAD_ENABLE),
-        (ceil_div(planes, group) * group,),
+        kernel,
+        (ceil_div(planes, group_planes) * group,),
         (group,),
         (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
