@@ -13,13 +13,14 @@
 // x        (batch, channels, source_h, source_w)   y (batch, outputs, size_h, size_w)
 //
 // A panel of pixels would be filled for a few outputs alone, or hold each element once for each tap. Here a vector of a
-// line that is loaded serves all rows and outputs that it meets, whose sums stay in registers for a chunk of channels.
+// line that is loaded serves many sums, which stay in registers for a chunk of channels.
 //
 // O            outputs of a block
 // R            rows of pixels of a block
 // KH, KW       taps of the kernel
 // DH, DW       rows and elements from tap to tap
 // SH, SW       and from pixel to pixel
+// BY_LINES     0: multiplied tap by tap, as pairs always are; 1: line by line
 // PAST_CACHES  y is too large to be found in a cache again
 // PAIRS_OF_COLUMNS  at stride 2: operands are pairs of neighbouring columns of bfloat16, as rows of x have them, so
 //              lines are [channel of a chunk][row][pitch] and COLUMNS half of KW. A last tap by itself meets its own
@@ -43,22 +44,16 @@
 #define WEIGHT_OF(filter, i, j) \
     (filter[(i) * KW + 2 * (j)] | (2 * (j) + 1 < KW ? (uint)filter[(i) * KW + 2 * (j) + 1] << 16 : 0u))
 #define MET(value, j) (KW % 2 && (j) == KW / 2 ? (value) & 0xffffu : (value))
-// A weight is not multiplied from memory, so it is loaded once for all rows. Unrolled over all taps, compilers would
-// load vectors of weights first and spill them.
-#define ADD_COLUMN(sum, from, weight, j)                                                \
-    _Pragma("unroll 1") for (int i = 0; i < KH; i++) {                                  \
-        operandv values[R];                                                             \
-        EACH(u, R) values[u] = MET(LOAD_OPERANDS(from + (i * DH + u * SH) * pitch), j); \
-        EACH(o, O) {                                                                    \
-            const operandv factor = weight[i * O + o];                                  \
-            EACH(u, R) sum[u][o] = MULTIPLY_ADD(values[u], factor, sum[u][o]);          \
-        }                                                                               \
-    }
 #else
 #define COLUMNS KW
 #define LINE_PITCH (SW * pitch)
 #define COLUMN_OF(j) ((j) * DW % SW * pitch + (j) * DW / SW)
 #define WEIGHT_OF(filter, i, j) LOAD(filter, flip ? KH * KW - 1 - (i) * KW - (j) : (i) * KW + (j))
+#define MET(value, j) (value)
+#endif
+
+#if BY_LINES
+// A vector serves all rows that it meets, and weights are multiplied from memory.
 #define ADD_COLUMN(sum, from, weight, j)                                                  \
     EACH(r, LINES) {                                                                      \
         const realv value = LOAD_REALS(from);                                             \
@@ -69,6 +64,18 @@
             }                                                                             \
         }                                                                                 \
         from += LINE_PITCH;                                                               \
+    }
+#else
+// A weight is loaded once for all rows. Unrolled over all taps, compilers would load vectors of weights first and spill
+// them.
+#define ADD_COLUMN(sum, from, weight, j)                                                     \
+    _Pragma("unroll 1") for (int i = 0; i < KH; i++) {                                       \
+        operandv values[R];                                                                  \
+        EACH(u, R) values[u] = MET(LOAD_OPERANDS(from + (i * DH + u * SH) * LINE_PITCH), j); \
+        EACH(o, O) {                                                                         \
+            const operandv factor = weight[i * O + o];                                       \
+            EACH(u, R) sum[u][o] = MULTIPLY_ADD(values[u], factor, sum[u][o]);               \
+        }                                                                                    \
     }
 #endif
 

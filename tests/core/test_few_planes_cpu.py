@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,10 +28,15 @@ FORWARD = {
     "pad-beyond": "conv forward n1 ic7 ih5 iw8 oc2 kh3 kw3 ph4 pw5 qh3 qw6",
     "inside": "conv forward n2 ic6 ih19 iw35 oc3 kh3 kw2",
     "dilated": "conv forward n2 ic6 ih22 iw31 oc3 kh3 kw3 ph2 pw3 dh2 dw3 b1",
+    "by-taps": "conv forward n2 ic5 ih31 iw47 oc3 kh9 kw5 ph4 pw2 b1",
+    "by-taps-dilated": "conv forward n2 ic6 ih43 iw31 oc3 kh7 kw3 ph5 pw3 dh2 dw3",
+    "by-taps-stride": "conv forward n2 ic7 ih47 iw63 oc4 kh7 kw4 sh2 sw2 ph3 pw2 b1",
+    "by-taps-f16": "conv forward f16 n2 ic5 ih31 iw29 oc3 kh8 kw7 ph4 pw3",
     "a-row": "conv forward n2 ic6 ih9 iw62 oc2 kh1 kw11 pw5",
     "a-column": "conv forward n2 ic6 ih17 iw30 oc2 kh11 kw1 ph5",
     "few-channels": "conv forward n2 ic3 ih21 iw45 oc61 kh3 kw3 ph1 pw1 b1",
     "few-channels-even": "conv forward n2 ic4 ih20 iw32 oc35 kh5 kw3 ph2 pw1 b1",
+    "few-channels-by-taps": "conv forward n2 ic3 ih30 iw47 oc31 kh9 kw7 ph4 pw3 b1",
     "few-channels-f16": "conv forward f16 n2 ic2 ih20 iw31 oc33 kh3 kw3 ph1 pw1",
     "few-channels-s2": "conv forward n2 ic3 ih41 iw63 oc34 kh7 kw7 sh2 sw2 ph3 pw3 b1",
     "few-channels-s2-even": "conv forward n2 ic3 ih40 iw62 oc19 kh4 kw3 sh2 sw2 ph1 pw1 qh2 qw0",
@@ -51,6 +58,7 @@ DATA = {
     "data-inside": "conv backward_data n3 ic1 ih15 iw33 oc8 kh5 kw5",
     "data-dilated": "conv backward_data n2 ic4 ih22 iw31 oc5 kh3 kw3 ph2 pw1 dh2 dw3",
     "data-cut": "conv backward_data n2 ic3 ih19 iw46 oc5 kh3 kw3 ph4 pw2",
+    "data-by-taps": "conv backward_data n2 ic3 ih29 iw45 oc7 kh9 kw8 ph4 pw3",
     "data-f16": "conv backward_data f16 n2 ic3 ih20 iw31 oc9 kh3 kw3 ph1 pw1",
 }
 PROBLEMS = {**FORWARD, **DATA}
@@ -78,6 +86,29 @@ def test_plans_for_other_machines(name: str, change: dict[str, int]) -> None:
     check(context, problem_of(name), NAME)
 
 
+@pytest.mark.parametrize(
+    ("name", "registers", "by_lines"),
+    [
+        *((name, 32, False) for name in PROBLEMS if "by-taps" in name),
+        *((name, 16, True) for name in PROBLEMS if name.startswith("by-taps")),
+        ("3x3", 32, True),
+        ("few-channels-s2", 32, True),  # a weight is multiplied once
+        ("stride-bf16", 32, False),  # pairs
+    ],
+)
+def test_columns_whose_weights_fill_the_registers_are_multiplied_by_taps(
+    name: str, registers: int, by_lines: bool
+) -> None:
+    asked: list[Mapping[str, int]] = []
+    pairs = {"has_pair_products": True, "has_slow_pairs": False} if "bf16" in name else {}
+    planner = SimpleNamespace(
+        device=replace(core.context().device, vector_width=registers // 2, **pairs),
+        kernel=lambda file, name, defines, dtype, options=(): asked.append(defines),
+    )
+    few_planes_cpu.plan(core.parse(PROBLEMS[name]), planner)
+    assert [defines["BY_LINES"] for defines in asked] == [by_lines]
+
+
 @pytest.mark.parametrize("nbytes", [1, 40000], ids=["a channel", "some channels"])
 @pytest.mark.parametrize("name", ["3x3", "dilated", "stride-bf16", "data"])
 def test_channels_in_several_chunks(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +134,11 @@ def test_channels_in_several_chunks(name: str, nbytes: int, monkeypatch: pytest.
         "pad-beyond",
         "inside",
         "dilated",
+        "by-taps",
+        "by-taps-dilated",
+        "by-taps-stride",
+        "few-channels-by-taps",
+        "data-by-taps",
         "data-even",
         "data-cut",
         "f16",

@@ -27,8 +27,9 @@ MOST_TAPS = 11  # along an axis: those of a column are unrolled
 MOST_ROWS = 8  # of a block
 SUMS = (24, 10)  # registers for sums, of 32 and of 16
 PAST_SUMS = 8  # past the caches, where a core has buffers for some lines that are stored in a row
+MOST_HELD = 40  # sums, and weights of a column of taps that several rows share, of which 32 registers hold most
 LEAST_SUMS = 6  # fewer would wait for each other
-VECTOR_LOAD, WEIGHT_LOAD = 0.5, 0.25  # time of pairs' loads in multiplications: vectors cross cache lines
+VECTOR_LOAD, WEIGHT_LOAD = 0.5, 0.25  # by taps, time of loads in multiplications: vectors cross cache lines
 MOST_EMPTY = 0.5  # share of a row's lanes that has no pixels, with few outputs
 MOST_EMPTY_OF_MANY = 0.15  # and with many, which `few_channels_cpu` serves without empty lanes
 LINE_BYTES = 128 * 1024  # of the lines of a chunk of channels, which stay in a core's own cache
@@ -78,7 +79,8 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     if columns - width.size > (MOST_EMPTY_OF_MANY if many else MOST_EMPTY) * columns:
         raise Declined(f"rows of {width.size} pixels leave too much of {columns} lanes empty")
     past = product_past_caches(planner, p, lanes)
-    rows, together = _tile(height, outputs, PAST_SUMS if past else SUMS[0 if has_32_registers(device) else 1], pairs)
+    wide = has_32_registers(device)
+    rows, together, by_lines = _tile(height, outputs, PAST_SUMS if past else SUMS[0 if wide else 1], wide, pairs)
     taps = height.taps * (ceil_div(width.taps, NUMBERS) if pairs else width.taps)
     weight_bytes = channels * taps * round_up(outputs, together) * size
     if weight_bytes > WEIGHT_BYTES:
@@ -98,7 +100,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     defines = {
         **{"VL": lanes, "HALF_VL": lanes // 2, "O": together, "R": rows},
         **{"KH": height.taps, "KW": width.taps, "DH": height.step, "DW": width.step},
-        **{"SH": height.stride, "SW": width.stride},
+        **{"SH": height.stride, "SW": width.stride, "BY_LINES": int(by_lines)},
         **({**paired, "PAIRS_OF_COLUMNS": 1} if pairs else {}),
         **{**GRID.defines(), **epilogue_defines(epilogue), **past},
     }
@@ -119,8 +121,12 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     return Launches((launch,))
 
 
-def _tile(height: GridAxis, outputs: int, sums: int, pairs: bool) -> tuple[int, int]:
-    """Return the rows and outputs that are summed together: those with the fewest multiplications and loads.
+def _tile(height: GridAxis, outputs: int, sums: int, wide: bool, pairs: bool) -> tuple[int, int, bool]:
+    """Return the rows and outputs that are summed together, and whether columns of taps are multiplied by lines.
+
+    Those with the fewest multiplications and loads. By lines a vector serves all rows that it meets, and compilers keep
+    the weights of a column in registers for these rows. Where 32 registers do not hold them, it is by taps: a weight is
+    loaded once for the vectors of all rows. Processors with 16 multiply weights from memory.
 
     Raises
     ------
@@ -128,14 +134,18 @@ def _tile(height: GridAxis, outputs: int, sums: int, pairs: bool) -> tuple[int, 
         If they are too few sums.
     """
 
-    def cost(tile: tuple[int, int]) -> float:
+    def lines_cost(tile: tuple[int, int]) -> float:
         rows, together = tile
-        if pairs:
-            loads = VECTOR_LOAD / together + WEIGHT_LOAD / rows
-        else:  # weights are multiplied from memory, and a vector serves all rows that it meets
-            lines = (rows - 1) * height.stride + (height.taps - 1) * height.step + 1
-            loads = lines / (rows * together * height.taps)
-        return round_up(height.size, rows) * round_up(outputs, together) * (1 + loads)
+        lines = (rows - 1) * height.stride + (height.taps - 1) * height.step + 1
+        return multiplied(tile) * (1 + lines / (rows * together * height.taps))
+
+    def taps_cost(tile: tuple[int, int]) -> float:
+        rows, together = tile
+        return multiplied(tile) * (1 + VECTOR_LOAD / together + WEIGHT_LOAD / rows)
+
+    def multiplied(tile: tuple[int, int]) -> int:
+        rows, together = tile
+        return round_up(height.size, rows) * round_up(outputs, together)
 
     tiles = [
         (rows, together)
@@ -145,4 +155,7 @@ def _tile(height: GridAxis, outputs: int, sums: int, pairs: bool) -> tuple[int, 
     ]
     if not tiles:
         raise Declined(f"serves {LEAST_SUMS} sums of a column, got {height.size} rows of {outputs} outputs")
-    return min(tiles, key=cost)
+    rows, together = min(tiles, key=lines_cost)
+    if not pairs and (not wide or rows == 1 or (rows + height.taps) * together <= MOST_HELD):
+        return rows, together, True
+    return *min(tiles, key=taps_cost), False
