@@ -10,8 +10,8 @@
 // each product by a multiply-add, then both are added, and that to what was there (as TDPBF16PS does). Whatever
 // is smaller than the smallest normal number counts as zero.
 //
-// AMX               1: the same roundings without the unit, 2: by assembly. Compilers for these processors may be told of
-//                   older ones, so instructions are written as bytes
+// AMX               1: the same roundings without the unit, 2: by assembly. Compilers for these processors may be told
+//                   of older ones, so instructions are written as bytes
 // AMX_SUMS, AMX_A   the memory that sums and a are in
 //
 // set_tiles() comes before the first product of a work-item, release_tiles() behind its last one. multiply_tiles() is

@@ -664,6 +664,14 @@ def test_dense_layers(text: str, forced: list) -> None:
     wanted.expect_right(plan, wanted.run(plan))
 
 
+def test_weight_gradients_of_few_rows_are_outer_products() -> None:
+    """Memory bounds these: tiles would only add to the stores."""
+    context = Context.on(None)
+    context.device = replace(context.device, is_cpu=False, is_gpu=True, halves=("mma-float16",))
+    found = [context.foreseen(core.parse(f"dense backward_weight f16 n{batch} i256 o64")) for batch in (8, 9)]
+    assert found == ["outer_gpu", "channels_last_gpu"]
+
+
 @pytest.mark.parametrize(
     ("text", "algorithm"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.halves import IMPLEMENTATIONS, VECTOR
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.dense import outer_gpu
 from clgraft.core.operators.dense.matrices import product_of
 from clgraft.core.operators.dense.problem import DenseProblem
 from clgraft.core.operators.pointwise.add_vector import add_vector
@@ -35,6 +36,8 @@ def plan(problem: DenseProblem, planner: Planner, epilogue: Epilogue | None = No
         raise Declined("is for 16 bits on matrix units")
     if problem.direction == "backward_bias" or not problem.batch:
         raise Declined("has no product")
+    if problem.direction == "backward_weight" and problem.batch <= outer_gpu.FASTEST_BATCH:
+        raise Declined(f"is for weight gradients of batches above {outer_gpu.FASTEST_BATCH}")
     product = product_of(problem)
     direction, a, b, c = ROLES[product.form]
     if product.form == "nn" and (product.s % VECTOR or product.t % VECTOR):

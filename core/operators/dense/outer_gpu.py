@@ -15,6 +15,7 @@ from clgraft.core.problem import ceil_div
 NAME = "outer_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
 MOST_BATCH = {4: 32, 8: 16}  # by bytes of an element: larger ones take registers, and are worth tiles of products
+FASTEST_BATCH = 8  # of 16 bits: matrix units take larger ones in less time
 GROUP = 128
 ROWS = (16, 4)  # rows of a work-group: few where there would be fewer than GROUPS_PER_UNIT work-groups
 GROUPS_PER_UNIT = 8

@@ -15,8 +15,8 @@
 // they are stored, the transposed dy pairs, and both have a zero after an odd number of pixels.
 //
 // AMX  the processor's matrix unit multiplies, common/amx.cl: 32 rows of the panel as they lie with 32 out channels.
-//      Pixels are zeros after the last one up to a whole block of steps. After the sums of all splits partial has a tile
-//      of them for each work-item: those of which some are not stored
+//      Pixels are zeros after the last one up to a whole block of steps. After the sums of all splits partial has a
+//      tile of them for each work-item: those of which some are not stored
 
 #ifndef PITCH
 #define PITCH 208  // elements of a panel row: a block's pixels and slack of one vector; no multiple of a cache way

@@ -12,8 +12,8 @@ int tap_met(const int i, const Taps met) {
 
 #define REVERSED(a) __builtin_shufflevector(a, a, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 
-// Operands of one row and of `taps` taps, at most a vector of them, in the kernel's order or in `reverse`; `at` is where
-// the first channel's are in w, of `size` elements, the second channel's are `channel_size` further.
+// Operands of one row and of `taps` taps, at most a vector of them, in the kernel's order or in `reverse`; `at` is
+// where the first channel's are in w, of `size` elements, the second channel's are `channel_size` further.
 operandv taps_of(global const stored *w, const long at, const long channel_size, const int taps, const bool reverse,
                  const long size) {
     if (!reverse && at + channel_size + VL <= size)

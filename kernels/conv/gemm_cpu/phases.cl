@@ -11,8 +11,8 @@
 // weights   operands, [group][tile of MR outputs][row of phases][phase][tap][channel][MR], made by pack_phases; where
 //           phases are merged [group][row of phases][tile of MR rows (phase, output)][tap][channel][MR], with the
 //           grid's taps on the last axis, and zeros where a phase has no such tap
-//           With AMX the channels of a tap are packed in blocks of steps, as common/amx.cl reads them; their number is a
-//           multiple of a block's, and phases are not merged
+//           With AMX the channels of a tap are packed in blocks of steps, as common/amx.cl reads them; their number is
+//           a multiple of a block's, and phases are not merged
 // panel     local, [tile of COLS pixels][tap][channel][COLS], one block of pixels, a part of the channels at a time
 //           [tap of the other axes][channel][COLS + shift] with a `shift`: the grid's rows are longer by it, so that
 //           what the taps of a row meet are pieces of one row of dy; pixels beyond the target are not stored

@@ -66,8 +66,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     bench.add_argument(
         "--precision",
         choices=settings.PRECISIONS,
-        help="as CLGRAFT_PRECISION: with float16 and bfloat16 nets compute products in 16 bits, those of peers that have "
-        "it in the faster of that type and float32",
+        help="as CLGRAFT_PRECISION: with float16 and bfloat16 nets compute products in 16 bits, those of peers that "
+        "have it in the faster of that type and float32",
     )
     bench.add_argument(
         "--seconds", type=arguments.seconds, default=1.0, metavar="S", help="for each row (default: 1; nets 20 times)"
