@@ -35,9 +35,9 @@ NETS = {
     "mobilenet": "mobilenet1.0",
     "mobilenetv2": "mobilenetv2_1.0",
 }
-NATIVE, AMP = "native", "amp"  # MXNet's
-BFLOAT16 = "bfloat16"
+THEIRS = NATIVE, AMP = "native", "amp"
 SIDES = ("clgraft", "regions", "frozen")  # ours
+BFLOAT16 = "bfloat16"
 WAYS = {  # of each direction: the net and its call
     "inference": {side: (side, "inference") for side in (NATIVE, *SIDES)},
     "training": {**{side: (side, "training") for side in (NATIVE, *SIDES[:-1])}, "updated": ("regions", "updated")},
@@ -81,15 +81,15 @@ def measure(
         wanted = [what for what in WAYS if what in directions]
         ways = {what: {**WAYS[what], **MIXED_WAYS.get((what, mixed_precision()), {})} for what in wanted}
         needed = {side for what in wanted for side, _ in ways[what].values()}
-        sides = {side: _Net(NETS[name], batch, side) for side in (NATIVE, AMP, *SIDES) if side in needed}
+        sides = {side: _Net(NETS[name], batch, side) for side in (*THEIRS, *SIDES) if side in needed}
         for what in wanted:
             calls = {way: sides[side].calls[call] for way, (side, call) in ways[what].items()}
             times = compare(calls, seconds, least)
-            way, natives = fastest(times, [one for one in (NATIVE, AMP) if one in calls])
+            way, natives = fastest(times, [one for one in THEIRS if one in calls])
             a, b = times[way], times["clgraft"]
             text = f"{NETS[name]} batch {batch}"
             figures = (a.median, b.median, a.spread, b.spread)
-            floor = {way: floors.of(call) for way, call in calls.items() if way not in (NATIVE, AMP)}
+            floor = {way: floors.of(call) for way, call in calls.items() if way not in THEIRS}
             if "updated" in floor:  # the update is ours, and no plan of the core's
                 floor["updated"] += MOVED * sides["regions"].learned_bytes() / peaks.here().bandwidth
             more = {way: times[way].median for way in ("regions", "frozen", "updated") if way in times}

@@ -68,7 +68,7 @@ def measure(
     for name, batch in net_batches(names if "inference" in directions else (), batches, NETS):
         calls = _calls(net(name, batch), peer)
         times = compare(calls, seconds, least)
-        way, natives = fastest(times, [name for name in calls if name != OURS])
+        way, natives = fastest(times, [one for one in calls if one != OURS])
         a, b = times[way], times[OURS]
         text = f"{name} batch {batch}"
         figures = (a.median, b.median, a.spread, b.spread)

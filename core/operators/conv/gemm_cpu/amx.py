@@ -48,7 +48,7 @@ def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = Non
     if problem.dtype != "bfloat16" or device.vector_width != LANES:
         raise Declined(f"is for bfloat16 and vectors of {LANES}")
     if problem.direction == "backward_filter":
-        return backward_filter.plan(problem, planner, operands=_pixel_operands(planner.device))
+        return backward_filter.plan(problem, planner, operands=_pixel_operands(device))
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
     expect_even(problem)
@@ -76,8 +76,8 @@ def _phases(problem: ConvProblem, planner: Planner) -> phases.Products:
 
 def _pixel_operands(device: DeviceInfo) -> backward_filter.Operands:
     """Return how the unit multiplies pixels of filters' gradients."""
-    costs = {"fmas": COSTS["fmas"], "sums": COSTS["sums"]}
-    return backward_filter.Operands(NUMBERS, STEPS, TILE, amx_defines(device), FILTER_BLOCKS, **costs)
+    defines, fmas, sums = amx_defines(device), COSTS["fmas"], COSTS["sums"]
+    return backward_filter.Operands(NUMBERS, STEPS, TILE, defines, FILTER_BLOCKS, fmas, sums)
 
 
 class AmxBuilder(PairBuilder):
