@@ -45,6 +45,23 @@ uint narrow_pair(const float low, const float high) {
 uint narrow_pair(const float low, const float high) { return narrow(low) | (uint)narrow(high) << 16; }
 #endif
 
+// 1 / value, within an ulp of float32.
+float reciprocal(const float value) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+}
+
+// Of two pairs: the bits of each half, all of them where its numbers are equal.
+#if (defined(BRAIN) && PTX >= 90) || (!defined(BRAIN) && PTX >= 60)
+#define HAS_EQUAL_PAIR
+uint equal_pair(const uint a, const uint b) {
+    uint mask;
+    asm("set.eq.u32." SMALL_TYPE "x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+    return mask;
+}
+#endif
+
 float2 widen2(const ushort2 bits) { return widen_pair(as_uint(bits)); }
 float4 widen4(const ushort4 bits) { return (float4)(widen2(bits.lo), widen2(bits.hi)); }
 float8 widen8(const ushort8 bits) {

@@ -9,6 +9,7 @@
 // BACKWARD  which of their two kernels there is
 // GROUP     work-items of a group for GPUs, LANES of them for a plane; powers of two
 // PIXELS    elements of a plane, for pool_whole_staged
+// SPREAD    elements of a work-item, for pool_whole_spread
 
 #include "pooling/operators.cl"
 
@@ -26,7 +27,7 @@
 #endif
 // The result of a plane whose elements were joined.
 #if OPERATOR == 1
-#define RESULT_OF(joined) ROOT((joined) / (real)divisor)
+#define RESULT_OF(joined) ROOT(SHARE_OF(joined, divisor))
 #else
 #define RESULT_OF(joined) ROOT(joined)
 #endif
@@ -111,7 +112,7 @@ kernel void pool_whole_backward(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int 
 #if OPERATOR == 0
         const real share = 0;
 #elif OPERATOR == 1
-        const real share = gradient / (real)divisor;
+        const real share = SHARE_OF(gradient, divisor);
 #else
         const real share = gradient;
 #endif
@@ -194,6 +195,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
     PUT_RESULTS(number, result, places[0])
 }
 
+#ifndef SPREAD
+#define SPREAD 4
+#endif
 #ifndef PIXELS
 #define PIXELS 49
 #endif
@@ -276,42 +280,44 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
     const int chosen = parts[0];
 #endif
 #if OPERATOR == 0
-#define SHARE_OF(i) ((i) == chosen ? gradient : 0)
+#define SPREAD_TO(i) ((i) == chosen ? gradient : 0)
 #elif OPERATOR == 1
-    const real share = gradient / (real)divisor;
-#define SHARE_OF(i) share
+    const real share = SHARE_OF(gradient, divisor);
+#define SPREAD_TO(i) share
 #else
-#define SHARE_OF(i) gradient
+#define SPREAD_TO(i) gradient
 #endif
     if (number >= planes) return;
     for (int i = lane; i < pixels; i += LANES) {
-        const real share_here = SHARE_OF(i);
+        const real share_here = SPREAD_TO(i);
         STORE(dxs, i, accumulate ? share_here + LOAD(dxs, i) : share_here);
     }
 }
 #if OPERATOR != 0
-// dx where all elements of a plane get the same: a work-item makes four neighbours, of one plane or more.
+// dx where all elements of a plane get the same: a work-item makes SPREAD neighbours, at most as many as a plane has, so
+// these are of two planes at most.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_spread(
     CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const uint planes,
     const uint pixels, const long divisor, const ulong by_pixels) {
-    const uint total = planes * pixels, element = get_global_id(0) * 4;
+    const uint total = planes * pixels, element = get_global_id(0) * SPREAD;
     if (element >= total) return;
-    global const stored *dys = OPEN(dy);
-    const uint plane = quotient(element, by_pixels);
-    real shares[4];
+    const uint plane = quotient(element, by_pixels), rest = (plane + 1) * pixels - element;
+    real both[2] = {LOAD(OPEN(dy), plane), LOAD(OPEN(dy), min(plane + 1, planes - 1))};
+#if OPERATOR == 1
+    both[0] = SHARE_OF(both[0], divisor);
+    both[1] = SHARE_OF(both[1], divisor);
+#endif
+    real shares[SPREAD];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const bool next = element + e >= (plane + 1) * pixels;
-        const real gradient = LOAD(dys, next ? quotient(min(element + e, total - 1), by_pixels) : plane);
-        shares[e] = OPERATOR == 1 ? gradient / (real)divisor : gradient;
-    }
-    global stored *dxs = OPEN(dx);
-    if (!accumulate && element + 4 <= total && QUAD_ALIGNED_stored(dxs)) {
-        WRITE_QUAD_stored(dxs + element, shares)
+    for (uint e = 0; e < SPREAD; e++) shares[e] = e < rest ? both[0] : both[1];
+    global stored *dxs = OPEN(dx) + element;
+    if (SPREAD % 4 == 0 && !accumulate && element + SPREAD <= total && QUAD_ALIGNED_stored(OPEN(dx))) {
+#pragma unroll
+        for (uint e = 0; e + 4 <= SPREAD; e += 4) WRITE_QUAD_stored(dxs + e, shares + e)
         return;
     }
-    for (int e = 0; e < 4; e++)
-        if (element + e < total) STORE(dxs, element + e, accumulate ? shares[e] + LOAD(dxs, element + e) : shares[e]);
+    for (uint e = 0; e < SPREAD; e++)
+        if (element + e < total) STORE(dxs, e, accumulate ? shares[e] + LOAD(dxs, e) : shares[e]);
 }
 #endif
 #endif

@@ -125,46 +125,6 @@ SMALL_NUMBERS(2)
 #define WRITE_1(p, from) STORE(p, 0, (from)[0]);
 #define WRITE_4(p, from) WRITE_QUAD_stored(p, from)
 
-// read_x, read_y    `units` units of a row from column `first` on; `missing` stands for all that is not there.
-//                   Something is read for those, too: a branch would wait for its load. Units from `least` on, up to
-//                   `stop`, are always inside of the row
-// write_x, write_y  `count` columns of a row, of which `left` are there
-// together          whether addresses allow it, and nothing is added to what is there
-#define READER(name, unit)                                                                                          \
-    void name(raw *to, global const stored *row, const int first, const int units, const int least, const int stop, \
-              const int width, const bool there, const raw missing, const bool together) {                          \
-        _Pragma("unroll") for (int k = 0; k < units; k++) {                                                         \
-            const int column = first + k * unit;                                                                    \
-            const bool inside = (k >= least && k < stop) || (column >= 0 && column < width);                        \
-            raw found[REGISTERS(unit)];                                                                             \
-            CAT(READ_, unit)(found, row + (inside ? column : 0), together);                                         \
-            for (int j = 0; j < REGISTERS(unit); j++)                                                               \
-                to[k * REGISTERS(unit) + j] = inside && there ? found[j] : missing;                                 \
-        }                                                                                                           \
-    }
-#define WRITER(name, unit)                                                                                 \
-    void name(global stored *row, const real *from, const int count, const int left, const int accumulate, \
-              const bool together) {                                                                       \
-        _Pragma("unroll") for (int k = 0; k < count; k += unit) {                                          \
-            if (k >= left) continue;                                                                       \
-            if (together) {                                                                                \
-                CAT(WRITE_, unit)(row + k, from + k)                                                       \
-            } else {                                                                                       \
-                _Pragma("unroll") for (int e = k; e < k + unit; e++)                                       \
-                    STORE(row, e, accumulate ? from[e] + LOAD(row, e) : from[e]);                          \
-            }                                                                                              \
-        }                                                                                                  \
-    }
-// Places of neighbouring windows, bytes, in a register: the first one's are its lowest bits.
-#define PLACE_IN(bytes, i) ((int)((bytes) >> 8 * (i)) & 255)
-typedef uchar Bytes1;
-typedef ushort Bytes2;
-typedef uint Bytes4;
-READER(read_x, UNIT_X)
-READER(read_y, UNIT_Y)
-WRITER(write_x, UNIT_X)
-WRITER(write_y, UNIT_Y)
-
 // Units that hold the columns of x for so many results: they begin FIRST_X in front of the first result's stride, and
 // the first of its taps is their element SHIFT_X.
 #define FIRST_X ((PW + UNIT_X - 1) / UNIT_X * UNIT_X)
@@ -173,18 +133,65 @@ WRITER(write_y, UNIT_Y)
 // Rows of x for so many results.
 #define ROWS_FOR(results) (((results) - 1) * SH + KH)
 
+// Columns of x of a work-item of backward.
+#define ITEM_WIDTH (ITEM_COLUMNS * SW)
+
+// Units of a row of x that are always inside of the plane, see READ_ROW.
+#define LEAST_UNIT ((UNDER_W + SHIFT_X + UNIT_X - 1) / UNIT_X)
+#define STOP_UNIT(results) ((SHIFT_X + ((results) - 1) * SW + KW - OVER_W + UNIT_X - 1) / UNIT_X)
+
+// read_x, read_y    UNITS units from column `first` on of the row that begins at element `row`; `missing` stands for all
+//                   that is not there. Something is read for those, too: a branch would wait for its load. Units from
+//                   LEAST on, up to STOP, are always inside of the row
+// write_x, write_y  COUNT columns of a row, of which `left` are there
+// together          whether addresses allow it, and nothing is added to what is there
+//
+// Numbers of turns are constants in the functions themselves, because compilers unroll loops before they know where the
+// functions are called.
+#define READER(name, unit, UNITS, LEAST, STOP)                                                                       \
+    void name(raw *to, global const stored *from, const int row, const int first, const int width, const bool there, \
+              const raw missing, const bool together) {                                                              \
+        _Pragma("unroll") for (int k = 0; k < UNITS; k++) {                                                          \
+            const int column = first + k * unit;                                                                     \
+            const bool inside = (k >= LEAST && k < STOP) || (column >= 0 && column < width);                         \
+            raw found[REGISTERS(unit)];                                                                              \
+            CAT(READ_, unit)(found, from + (row + (inside ? column : 0)), together);                                 \
+            for (int j = 0; j < REGISTERS(unit); j++)                                                                \
+                to[k * REGISTERS(unit) + j] = inside && there ? found[j] : missing;                                  \
+        }                                                                                                            \
+    }
+#define WRITER(name, unit, COUNT)                                                                                \
+    void name(global stored *row, const real *from, const int left, const int accumulate, const bool together) { \
+        _Pragma("unroll") for (int k = 0; k < COUNT; k += unit) {                                                \
+            if (k >= left) continue;                                                                             \
+            if (together) {                                                                                      \
+                CAT(WRITE_, unit)(row + k, from + k)                                                             \
+            } else {                                                                                             \
+                _Pragma("unroll") for (int e = k; e < k + unit; e++)                                             \
+                    STORE(row, e, accumulate ? from[e] + LOAD(row, e) : from[e]);                                \
+            }                                                                                                    \
+        }                                                                                                        \
+    }
+READER(read_x, UNIT_X, UNITS_FOR(ITEM_COLUMNS), LEAST_UNIT, STOP_UNIT(ITEM_COLUMNS))
+READER(read_y, UNIT_Y, ITEM_COLUMNS / UNIT_Y, 1, 0)
+WRITER(write_x, UNIT_X, ITEM_WIDTH)
+WRITER(write_y, UNIT_Y, ITEM_COLUMNS)
+
+// Places of neighbouring windows, bytes, in a register: the first one's are its lowest bits.
+#define PLACE_IN(bytes, i) ((int)((bytes) >> 8 * (i)) & 255)
+typedef uchar Bytes1;
+typedef ushort Bytes2;
+typedef uint Bytes4;
+
 // A row of x in registers: row r of those for so many results, the first of which is `row`, from the stride of result v
 // on. Of the rows and columns of a work-item, the first UNDER_H and UNDER_W may lie in front of the plane, and the last
 // OVER_H and OVER_W after it: only these are compared with its size.
-#define LEAST_UNIT ((UNDER_W + SHIFT_X + UNIT_X - 1) / UNIT_X)
-#define STOP_UNIT(results) ((SHIFT_X + ((results) - 1) * SW + KW - OVER_W + UNIT_X - 1) / UNIT_X)
-#define READ_ROW(to, row, r, v, results, missing)                                                                 \
-    {                                                                                                             \
-        const bool inner = (r) >= UNDER_H && (r) < ROWS_FOR(results) - OVER_H;                                    \
-        const int at_ = (row) + (r);                                                                              \
-        read_x(to, xs + (long)(inner ? at_ : min(max(at_, 0), ih - 1)) * iw, (v) * SW - FIRST_X,                  \
-               UNITS_FOR(ITEM_COLUMNS), LEAST_UNIT, STOP_UNIT(ITEM_COLUMNS), iw, inner || (at_ >= 0 && at_ < ih), \
-               EACH(UNIT_X, missing), together);                                                                  \
+#define READ_ROW(to, row, r, v, results, missing)                                                      \
+    {                                                                                                  \
+        const bool inner = (r) >= UNDER_H && (r) < ROWS_FOR(results) - OVER_H;                         \
+        const int at_ = (row) + (r);                                                                   \
+        read_x(to, xs, source + (inner ? at_ : min(max(at_, 0), ih - 1)) * iw, (v) * SW - FIRST_X, iw, \
+               inner || (at_ >= 0 && at_ < ih), EACH(UNIT_X, missing), together);                      \
     }
 #define COLUMN_OF(held, result, tap) IN_UNITS(UNIT_X, held, SHIFT_X + (result) * SW + (tap))
 
@@ -205,10 +212,10 @@ WRITER(write_y, UNIT_Y)
 #define JOIN_BOTH(a, b) JOIN(a, b)
 #endif
 
-// Results from row `first`, column v on, of one plane.
+// Results from row `first`, column v on, of one plane, whose first elements of x and of y are `source` and `of_result`.
 void join_windows(global const stored *xs, global stored *ys, global uchar *places, const Windows windows,
-                  const int first, const int v, const int accumulate, const int accumulate_argmax,
-                  const bool together) {
+                  const int source, const int of_result, const int first, const int v, const int accumulate,
+                  const int accumulate_argmax, const bool together) {
     WINDOW_PLANES
     const int r0 = first * SH - PH, q0 = v * SW - PW;
     real rows[ROWS_FOR(ITEM_ROWS)][ITEM_COLUMNS];
@@ -248,7 +255,7 @@ void join_windows(global const stored *xs, global stored *ys, global uchar *plac
 #pragma unroll
     for (int i = 0; i < ITEM_ROWS; i++) {
         if (first + i >= oh) continue;
-        const int at = (first + i) * ow + v;
+        const int at = of_result + (first + i) * ow + v;
         real results[ITEM_COLUMNS];
 #ifdef ARGMAX
         int chosen[ITEM_COLUMNS];
@@ -274,7 +281,7 @@ void join_windows(global const stored *xs, global stored *ys, global uchar *plac
             for (int r = 0; r < KH; r++) result = JOIN_BOTH(result, rows[i * SH + r][c]);
 #endif
 #if OPERATOR == 1
-            result /= (real)(COUNTED_H(ITEM_ROWS, i, r0) * COUNTED_W(c, q0));
+            result = SHARE_OF(result, COUNTED_H(ITEM_ROWS, i, r0) * COUNTED_W(c, q0));
 #endif
             results[c] = ROOT(result);
         }
@@ -295,7 +302,7 @@ void join_windows(global const stored *xs, global stored *ys, global uchar *plac
         }
         if (!ys) continue;
 #endif
-        write_y(ys + at, results, ITEM_COLUMNS, ow - v, accumulate, together);
+        write_y(ys + at, results, ow - v, accumulate, together);
     }
 }
 
@@ -305,8 +312,8 @@ void join_windows(global const stored *xs, global stored *ys, global uchar *plac
     if (number >= count) return;                                                                   \
     const uint line = quotient(number, by_blocks), plane = quotient(line, by_strips);              \
     const int u = (int)(line - plane * strips) * (rows), v = (number - line * blocks) * (columns); \
-    const ulong source = (ulong)plane * windows.source_h * windows.source_w,                       \
-                result = (ulong)plane * windows.result_h * windows.result_w;
+    const int source = plane * (uint)(windows.source_h * windows.source_w),                        \
+              of_result = plane * (uint)(windows.result_h * windows.result_w);
 #define BLOCKS_OF_PLANES                                                                                \
     const Windows windows, const uint count, const int strips, const int blocks, const ulong by_strips, \
         const ulong by_blocks
@@ -314,40 +321,58 @@ void join_windows(global const stored *xs, global stored *ys, global uchar *plac
 kernel __attribute__((reqd_work_group_size(GROUP, 1,
                                            1))) void pool_windows_forward(CONST_TENSOR(x), RESULTS, BLOCKS_OF_PLANES) {
     OPEN_BLOCK(ITEM_ROWS, ITEM_COLUMNS)
-    global const stored *xs = OPEN(x) + source;
+    global const stored *xs = OPEN(x);
 #ifdef ARGMAX
-    global stored *ys = y_base ? OPEN(y) + result : 0;
-    global uchar *places = argmax_base ? OPEN(argmax) + result : 0;
+    global stored *ys = y_base ? OPEN(y) : 0;
+    global uchar *places = argmax_base ? OPEN(argmax) : 0;
 #else
-    global stored *ys = OPEN(y) + result;
+    global stored *ys = OPEN(y);
     global uchar *places = 0;
     const int accumulate_argmax = 0;
 #endif
     const bool adds = accumulate | accumulate_argmax;
     if (IS_ALIGNED(UNIT_X, xs) && IS_ALIGNED(UNIT_Y, ys) && (ulong)places % UNIT_Y == 0 && !adds)
-        join_windows(xs, ys, places, windows, u, v, accumulate, accumulate_argmax, true);
+        join_windows(xs, ys, places, windows, source, of_result, u, v, accumulate, accumulate_argmax, true);
     else
-        join_windows(xs, ys, places, windows, u, v, accumulate, accumulate_argmax, false);
+        join_windows(xs, ys, places, windows, source, of_result, u, v, accumulate, accumulate_argmax, false);
 }
 
 #define NOTED (NOTED_ROWS * ITEM_COLUMNS)
 #if OPERATOR == 0
-#define PICKED(chosen, tap, gradient) ((chosen) == (tap) ? (gradient) : 0)
+#define IS_PICKED(chosen, tap) ((chosen) == (tap))
 #else
-#define PICKED(chosen, tap, gradient) (gradient)
+#define IS_PICKED(chosen, tap) true
+#endif
+// Adds what a window gives to one of its taps. Where there is PTX, compilers make a choice and an addition of an if.
+#if OPERATOR == 0 && defined(PTX) && STORAGE != 64
+#define ADD_PICKED(sum, chosen, tap, gradient)                                \
+    asm("{.reg .pred met; setp.eq.s32 met, %1, %2; @met add.f32 %0, %0, %3;}" \
+        : "+f"(sum)                                                           \
+        : "r"(chosen), "r"(tap), "f"(gradient));
+#else
+#define ADD_PICKED(sum, chosen, tap, gradient) \
+    if (IS_PICKED(chosen, tap)) sum += (gradient);
+#endif
+// Whether two neighbouring windows are compared with their results at once, and what they have of a tap.
+#if OPERATOR == 0 && !defined(ARGMAX) && defined(HAS_EQUAL_PAIR) && UNIT_X > 1 && UNIT_Y > 1
+#define BY_PAIRS
+#define BITS_AT(held, e) ((held)[(e) / 2] >> 16 * ((e) % 2) & 0xffffu)
+#define PAIR_FROM(held, e) \
+    (SW == 1 && (e) % 2 == 0 ? (held)[(e) / 2] : BITS_AT(held, e) | BITS_AT(held, (e) + SW) << 16)
 #endif
 
 // Of windows from row u, column v on of one plane: what the chosen tap, or each tap, gets. Windows that are not there
-// give nothing. Maxima are noted either by `places` or by xs and ys.
+// give nothing. Maxima are noted either by `places` or by xs and ys. The plane's first elements of x and of y are
+// `source` and `of_result`.
 void note_windows(real *gradients, int *chosen, global const stored *xs, global const stored *ys,
-                  global const uchar *places, global const stored *dys, const Windows windows, const int u, const int v,
-                  const bool together) {
+                  global const uchar *places, global const stored *dys, const Windows windows, const int source,
+                  const int of_result, const int u, const int v, const bool together) {
     WINDOW_PLANES
     raw held[NOTED_ROWS][ITEM_COLUMNS / UNIT_Y * REGISTERS(UNIT_Y)];
 #pragma unroll
     for (int i = 0; i < NOTED_ROWS; i++) {
         const bool there = u + i >= 0 && u + i < oh;
-        read_y(held[i], dys + (there ? u + i : 0) * ow, v, ITEM_COLUMNS / UNIT_Y, 1, 0, ow, there, 0, together);
+        read_y(held[i], dys, of_result + (there ? u + i : 0) * ow, v, ow, there, 0, together);
     }
 #ifdef ARGMAX
     uint bytes[NOTED_ROWS][ITEM_COLUMNS / UNIT_Y];
@@ -357,7 +382,7 @@ void note_windows(real *gradients, int *chosen, global const stored *xs, global 
         for (int k = 0; k < ITEM_COLUMNS / UNIT_Y; k++) {
             const int column = v + k * UNIT_Y;
             const bool inside = u + i >= 0 && u + i < oh && column >= 0 && column < ow;
-            global const uchar *from = places + (inside ? (u + i) * ow + column : 0);
+            global const uchar *from = places + (of_result + (inside ? (u + i) * ow + column : 0));
             uint found = 0;
             if (together) {
                 found = *(global const CAT(Bytes, UNIT_Y) *)from;
@@ -375,11 +400,30 @@ void note_windows(real *gradients, int *chosen, global const stored *xs, global 
 #pragma unroll
     for (int i = 0; i < NOTED_ROWS; i++) {
         const bool there = u + i >= 0 && u + i < oh;
-        read_y(results[i], ys + (there ? u + i : 0) * ow, v, ITEM_COLUMNS / UNIT_Y, 1, 0, ow, there,
-               EACH(UNIT_Y, RAW_NAN), together);
+        read_y(results[i], ys, of_result + (there ? u + i : 0) * ow, v, ow, there, EACH(UNIT_Y, RAW_NAN), together);
     }
 #pragma unroll
     for (int r = 0; r < ROWS_FOR(NOTED_ROWS); r++) READ_ROW(rows[r], u * SH - PH, r, inner_v, NOTED_ROWS, RAW_NAN)
+#endif
+#ifdef BY_PAIRS
+    uint taps[NOTED_ROWS][ITEM_COLUMNS / 2];
+#pragma unroll
+    for (int i = 0; i < NOTED_ROWS; i++) {
+#pragma unroll
+        for (int c = 0; c < ITEM_COLUMNS; c += 2) {
+            uint found = NOWHERE * 0x10001u;
+            // backwards, so that the first tap is the last one noted
+#pragma unroll
+            for (int r = KH - 1; r >= 0; r--) {
+#pragma unroll
+                for (int q = KW - 1; q >= 0; q--) {
+                    const uint pair = PAIR_FROM(rows[i * SH + r], SHIFT_X + c * SW + q);
+                    found = bitselect(found, (r * KW + q) * 0x10001u, equal_pair(pair, results[i][c / 2]));
+                }
+            }
+            taps[i][c / 2] = found;
+        }
+    }
 #endif
 #pragma unroll
     for (int i = 0; i < NOTED_ROWS; i++) {
@@ -389,6 +433,8 @@ void note_windows(real *gradients, int *chosen, global const stored *xs, global 
             int tap = NOWHERE;
 #ifdef ARGMAX
             tap = PLACE_IN(bytes[i][c / UNIT_Y], c % UNIT_Y);
+#elif defined(BY_PAIRS)
+            tap = taps[i][c / 2] >> 16 * (c % 2) & 0xffff;
 #elif OPERATOR == 0
             const real result = IN_UNITS(UNIT_Y, results[i], c);
             // backwards, so that the first tap is the last one noted
@@ -397,7 +443,7 @@ void note_windows(real *gradients, int *chosen, global const stored *xs, global 
 #pragma unroll
                 for (int q = KW - 1; q >= 0; q--) tap = COLUMN_OF(rows[i * SH + r], c, q) == result ? r * KW + q : tap;
 #elif OPERATOR == 1
-            gradient /= (real)(COUNTED_H(NOTED_ROWS, i, u * SH - PH) * COUNTED_W(c, v * SW - PW));
+            gradient = SHARE_OF(gradient, COUNTED_H(NOTED_ROWS, i, u * SH - PH) * COUNTED_W(c, v * SW - PW));
 #endif
             gradients[i * ITEM_COLUMNS + c] = gradient;
             chosen[i * ITEM_COLUMNS + c] = tap;
@@ -405,57 +451,57 @@ void note_windows(real *gradients, int *chosen, global const stored *xs, global 
     }
 }
 
-// Where a work-item of backward reads: `source` and `result` are the plane's first elements of x and of y.
+// Where a work-item of backward reads.
 #ifdef ARGMAX
-#define OPEN_WINDOWS(source, result)                      \
-    global const stored *xs = 0, *ys = 0;                 \
-    global const uchar *places = OPEN(argmax) + (result); \
-    global const stored *dys = OPEN(dy) + (result);
+#define OPEN_WINDOWS                           \
+    global const stored *xs = 0, *ys = 0;      \
+    global const uchar *places = OPEN(argmax); \
+    global const stored *dys = OPEN(dy);
 #define READ_TOGETHER (IS_ALIGNED(UNIT_Y, OPEN(dy)) && (ulong)OPEN(argmax) % UNIT_Y == 0)
 #else
-#define OPEN_WINDOWS(source, result)                                        \
-    global const stored *xs = OPEN(x) + (source), *ys = OPEN(y) + (result); \
-    global const uchar *places = 0;                                         \
-    global const stored *dys = OPEN(dy) + (result);
+#define OPEN_WINDOWS                                  \
+    global const stored *xs = OPEN(x), *ys = OPEN(y); \
+    global const uchar *places = 0;                   \
+    global const stored *dys = OPEN(dy);
 #define READ_TOGETHER (IS_ALIGNED(UNIT_Y, OPEN(dy)) && IS_ALIGNED(UNIT_X, OPEN(x)) && IS_ALIGNED(UNIT_Y, OPEN(y)))
 #endif
 
 // A work-item's windows and all elements of their strides, from row u, column v on.
 void spread_windows(global stored *dxs, global const stored *xs, global const stored *ys, global const uchar *places,
-                    global const stored *dys, const Windows windows, const int u, const int v, const int accumulate,
-                    const bool together) {
+                    global const stored *dys, const Windows windows, const int source, const int of_result, const int u,
+                    const int v, const int accumulate, const bool together) {
     WINDOW_PLANES
     real gradients[NOTED];
     int chosen[NOTED];
-    note_windows(gradients, chosen, xs, ys, places, dys, windows, u, v, together);
+    note_windows(gradients, chosen, xs, ys, places, dys, windows, source, of_result, u, v, together);
 #pragma unroll
     for (int r = 0; r < NOTED_ROWS * SH; r++) {
         if (u * SH + r >= ih) continue;
-        real found[ITEM_COLUMNS * SW];
+        real found[ITEM_WIDTH];
 #pragma unroll
-        for (int q = 0; q < ITEM_COLUMNS * SW; q++) {
+        for (int q = 0; q < ITEM_WIDTH; q++) {
             const int window = r / SH * ITEM_COLUMNS + q / SW;
-            found[q] = r % SH < KH && q % SW < KW ? PICKED(chosen[window], r % SH * KW + q % SW, gradients[window]) : 0;
+            const bool met = r % SH < KH && q % SW < KW && IS_PICKED(chosen[window], r % SH * KW + q % SW);
+            found[q] = met ? gradients[window] : 0;
         }
-        const int at = (u * SH + r) * iw + v * SW;
-        write_x(dxs + at, found, ITEM_COLUMNS * SW, iw - v * SW, accumulate, together);
+        const int at = source + (u * SH + r) * iw + v * SW;
+        write_x(dxs + at, found, iw - v * SW, accumulate, together);
     }
 }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_apart(
     VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, BLOCKS_OF_PLANES) {
     OPEN_BLOCK(NOTED_ROWS, ITEM_COLUMNS)
-    OPEN_WINDOWS(source, result)
-    global stored *dxs = OPEN(dx) + source;
+    OPEN_WINDOWS
+    global stored *dxs = OPEN(dx);
     if (READ_TOGETHER && IS_ALIGNED(UNIT_X, dxs) && !accumulate)
-        spread_windows(dxs, xs, ys, places, dys, windows, u, v, accumulate, true);
+        spread_windows(dxs, xs, ys, places, dys, windows, source, of_result, u, v, accumulate, true);
     else
-        spread_windows(dxs, xs, ys, places, dys, windows, u, v, accumulate, false);
+        spread_windows(dxs, xs, ys, places, dys, windows, source, of_result, u, v, accumulate, false);
 }
 
 // What a work-item meets: rows and columns of dx, and windows, in units of ITEM_COLUMNS columns.
 #define ITEM_HEIGHT (ITEM_CELLS * SH)
-#define ITEM_WIDTH (ITEM_COLUMNS * SW)
 #define ITEM_WINDOWS (BEFORE_H + ITEM_CELLS + AFTER_H)
 #define WHOLE_UNITS(windows) (((windows) + ITEM_COLUMNS - 1) / ITEM_COLUMNS * ITEM_COLUMNS)
 #define LEAD WHOLE_UNITS(BEFORE_W)
@@ -484,28 +530,29 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_apar
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_backward(
     VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const Windows windows, const uint planes,
-    const int tiles_h) {
+    const int tiles_h, const ulong by_tiles) {
     WINDOW_PLANES
+    OPEN_WINDOWS
     local real gradients[TILE_PLANES * WINDOWS_H * WINDOWS_W] __attribute__((aligned(32)));
     local uchar chosen[OPERATOR == 0 ? TILE_PLANES * WINDOWS_H * WINDOWS_W : 4] __attribute__((aligned(4)));
     uint number = get_group_id(0);
     const int cell_w = number % TILES_W * CELLS_W;
     number /= TILES_W;
-    const int cell_h = number % tiles_h * CELLS_H;
-    const uint first_plane = number / tiles_h * TILE_PLANES;
+    const uint tile = quotient(number, by_tiles), first_plane = tile * TILE_PLANES;
+    const int cell_h = (number - tile * tiles_h) * CELLS_H;
     const int id = get_local_id(0);
     const bool together = READ_TOGETHER;
     for (int i = id; i < TILE_PLANES * NOTED_LINES * NOTED_BLOCKS; i += GROUP) {
         const int block = i % NOTED_BLOCKS + FIRST_BLOCK, line = i / NOTED_BLOCKS;
         const uint plane = min(first_plane + line / NOTED_LINES, planes - 1);
         const int u = cell_h - BEFORE_H + line % NOTED_LINES * NOTED_ROWS, v = cell_w - LEAD + block * ITEM_COLUMNS;
-        OPEN_WINDOWS((ulong)plane * ih * iw, (ulong)plane * oh * ow)
+        const int source = plane * (uint)(ih * iw), of_result = plane * (uint)(oh * ow);
         real found[NOTED];
         int taps[NOTED];
         if (together)
-            note_windows(found, taps, xs, ys, places, dys, windows, u, v, true);
+            note_windows(found, taps, xs, ys, places, dys, windows, source, of_result, u, v, true);
         else
-            note_windows(found, taps, xs, ys, places, dys, windows, u, v, false);
+            note_windows(found, taps, xs, ys, places, dys, windows, source, of_result, u, v, false);
 #pragma unroll
         for (int r = 0; r < NOTED_ROWS; r++) {
             const int at = (line * NOTED_ROWS + r) * WINDOWS_W + block * ITEM_COLUMNS;
@@ -568,17 +615,17 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_back
                     for (int q = 0; q < ITEM_WIDTH; q++) {
                         const int tap_w = q + PW + (LEAD - w) * SW;
                         if (tap_h < 0 || tap_h >= KH || tap_w < 0 || tap_w >= KW) continue;
-                        sums[r][q] += PICKED(taps[w], tap_h * KW + tap_w, found[w]);
+                        ADD_PICKED(sums[r][q], taps[w], tap_h * KW + tap_w, found[w])
                     }
                 }
             }
         }
-        global stored *dxs = OPEN(dx) + (ulong)plane * ih * iw;
         const int r0 = (cell_h + row) * SH, q0 = (cell_w + column) * SW;
 #pragma unroll
         for (int r = 0; r < ITEM_HEIGHT; r++) {
             if (r0 + r >= ih) continue;
-            write_x(dxs + (r0 + r) * iw + q0, sums[r], ITEM_WIDTH, iw - q0, accumulate, written_together);
+            write_x(OPEN(dx) + (int)(plane * (uint)(ih * iw) + (r0 + r) * iw + q0), sums[r], iw - q0, accumulate,
+                    written_together);
         }
     }
 }

@@ -235,6 +235,17 @@ def test_small_whole_planes_gpu(line: str) -> None:
             check_everywhere(context.plan(problem, "whole"), problem)
 
 
+@pytest.mark.parametrize("kind", ["average", "sum f64", "average f16", "sum bf16"])
+@pytest.mark.parametrize("size", ["ih1 iw1 kh1 kw1", "ih1 iw3 kh1 kw3", "ih3 iw3 kh3 kw3", "ih2 iw5 kh2 kw5"])
+def test_gradients_of_small_whole_planes_gpu(size: str, kind: str) -> None:
+    """A work-item's elements are of two planes at most, whatever the planes' size."""
+    with planning_for("a GPU") as context:
+        problem = parse(f"pool {kind} n3 c7 {size}", "backward")
+        (launch,) = context.choose(problem).launches.launches
+        assert launch.kernel.function_name == "pool_whole_spread"
+        check_everywhere(context.plan(problem, "whole"), problem)
+
+
 def check_everywhere(plan: core.Plan, problem: PoolProblem) -> None:
     """Hold a problem's results to the reference at both ends of their memory, at odd addresses, and added."""
     inputs = problem.sample(np.random.default_rng(3))

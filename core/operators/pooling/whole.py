@@ -15,7 +15,7 @@ from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Constant, Launch, Launches
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import SMALL, ceil_div, round_up
 
 NAME = "whole"
 
@@ -25,6 +25,7 @@ GROUP = 128  # work-items of a GPU's work-group
 LANE_PIXELS = 8  # of a work-item there, at least
 STAGED_PIXELS = 256  # of planes that a work-group brings to local memory, at most
 STAGED_LANE = 16  # elements of a work-item there, about
+SPREAD = (4, 8)  # elements of a work-item that writes its planes' gradients, and in 16 bits
 LARGEST = 2**31 - 1
 
 
@@ -62,11 +63,13 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         if planner.device.max_work_group_size < GROUP or max(pixels, groups * GROUP) > LARGEST:
             raise Declined(f"needs work-groups of {GROUP}, and counts planes and pixels in 32 bits")
         total = planes * pixels
-        if direction == "backward" and problem.operator != "max" and 0 < total <= LARGEST - 4 * GROUP:
-            kernel = planner.kernel("pooling/whole.cl", "pool_whole_spread", {**macros, "GROUP": GROUP}, problem.dtype)
+        if direction == "backward" and problem.operator != "max" and 0 < total <= LARGEST - max(SPREAD) * GROUP:
+            each = 1 << (min(SPREAD[problem.dtype in SMALL], pixels).bit_length() - 1)
+            macros |= {"GROUP": GROUP, "SPREAD": each}
+            kernel = planner.kernel("pooling/whole.cl", "pool_whole_spread", macros, problem.dtype)
             arguments += [Constant(np.uint32(planes)), Constant(np.uint32(pixels)), Constant(np.int64(divisor))]
             arguments.append(divisor_argument(pixels))
-            groups = ceil_div(total, 4 * GROUP)
+            groups = ceil_div(total, each * GROUP)
             return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), outputs(problem)),))
         if direction == "forward" and pixels <= STAGED_PIXELS and total <= LARGEST:
             lanes = 1 << (ceil_div(pixels, STAGED_LANE) - 1).bit_length()

@@ -29,6 +29,9 @@ UNIT_ITEMS = 1024  # work-items for each compute unit, for which forward's make 
 GROUP = 128
 MOST_CELLS_W = 64  # cells in the width of a tile of dx
 TILE_ELEMENTS = 2048  # elements of a tile of dx, about; half as many, if it has several planes
+SMALL_TILE_ELEMENTS = 4096  # in 16 bits
+MOST_NOTED = 4  # maxima of float32 that a work-item notes, which compares elements in registers of 32 bits
+NOTING = 2  # what a work-item does for the windows that it notes, in rows that it reads
 LARGEST = 2**31 - 1
 
 
@@ -189,16 +192,17 @@ def _backward(problem: PoolProblem, planner: Planner, macros: dict[str, Any], ro
     macros |= _gradient_columns(problem, columns)
     item = macros["ITEM_COLUMNS"]
     planes, cell = problem.batch * problem.channels, rows.stride * columns.stride
+    elements = SMALL_TILE_ELEMENTS if problem.dtype in SMALL else TILE_ELEMENTS
     tiles_w = ceil_div(columns.cells, MOST_CELLS_W)
     wide = round_up(ceil_div(columns.cells, tiles_w), COLUMNS if tiles_w > 1 else item)
-    high = max(1, min(rows.cells, TILE_ELEMENTS // (wide * cell)))
+    high = max(1, min(rows.cells, elements // (wide * cell)))
     high = ceil_div(rows.cells, ceil_div(rows.cells, high))
     cells = min(high, ceil_div(ROWS, rows.stride))
     high = round_up(high, cells)
     tiles_h = ceil_div(rows.cells, high)
     tile_planes = 1
     if tiles_w == tiles_h == 1:
-        tile_planes = max(1, min(planes, TILE_ELEMENTS // 2 // (high * wide * cell)))
+        tile_planes = max(1, min(planes, elements // 2 // (high * wide * cell)))
     left = round_up(columns.before, item)
     windows_w = round_up(left + wide + round_up(columns.after, item), item)
     # where a tile has all columns of a plane, nothing is noted for those that no window has
@@ -208,12 +212,21 @@ def _backward(problem: PoolProblem, planner: Planner, macros: dict[str, Any], ro
         """Return how many times so many rows of windows a tile notes."""
         return ceil_div(rows.before + high + rows.after, noted)
 
-    def reads(noted: int) -> int:
-        """Return the rows that a work-item reads for them, one after the other."""
-        return ceil_div(tile_planes * lines(noted) * blocks, GROUP) * rows.extent(noted)
+    reads_x = problem.operator == "max" and not problem.direction.endswith("_argmax")
 
-    fit = [noted for noted in (2, 1) if noted == 1 or rows.extent(2) * columns.extent(item) <= MOST_STRIP]
-    noted = min(fit, key=reads)
+    def effort(noted: int) -> int:
+        """Return the rows that a work-item reads for them, one after the other, and what comes with each turn."""
+        turns = ceil_div(tile_planes * lines(noted) * blocks, GROUP)
+        return turns * ((rows.extent(noted) if reads_x else noted) + NOTING)
+
+    def fits(noted: int) -> bool:
+        """Return whether a work-item has registers for them."""
+        if not reads_x or noted == 1:
+            return True
+        few = noted <= 2 and (problem.dtype in SMALL or noted * item <= MOST_NOTED)
+        return few and rows.extent(noted) * columns.extent(item) <= MOST_STRIP
+
+    noted = min(filter(fits, (4, 2, 1)), key=effort)
     held = tile_planes * lines(noted) * noted * windows_w * (arithmetic_bytes(problem.dtype) + 1)
     if held > planner.device.local_memory:
         raise Declined(f"needs {held} bytes of local memory")
@@ -225,5 +238,5 @@ def _backward(problem: PoolProblem, planner: Planner, macros: dict[str, Any], ro
     macros |= {"WINDOWS_W": windows_w, "BEFORE_H": rows.before, "BEFORE_W": columns.before}
     macros |= {"AFTER_H": rows.after, "AFTER_W": columns.after}
     groups = ceil_div(planes, tile_planes) * tiles_h * tiles_w
-    sizes = (Constant(np.uint32(planes)), *ints(tiles_h))
+    sizes = (Constant(np.uint32(planes)), *ints(tiles_h), divisor_argument(tiles_h))
     return _launch(problem, planner, "pool_windows_backward", macros, groups, sizes)
