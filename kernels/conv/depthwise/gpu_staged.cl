@@ -1,12 +1,17 @@
-// Depthwise convolution of planes of some hundred elements on GPUs, forward and backward data: through local memory.
+// Depthwise convolution of planes of some hundred elements on GPUs, in all directions: through local memory.
 //
-// Forward:        x (planes, IH, IW)   w (channels, KH, KW)   y (planes, OH, OW)
-// Backward data:  the same with dy in place of x and dx in place of y
+// Forward:          x (planes, IH, IW)   w (channels, KH, KW)   y (planes, OH, OW)
+// Backward data:    the same with dy in place of x and dx in place of y
+// Backward filter:  the same with dy in place of y, and dw (channels, KH, KW)
 //
 // The PLANES planes of a work-group are one stretch of memory: work-items bring four neighbours each to local memory,
 // whatever plane these belong to, and write results in the same way. Between rows GAP_W zeros lie there, and GAP_H rows
 // of them between planes, so that padding costs no comparisons. LANES work-items share a plane, of which each has
-// ITEM_H x ITEM_W results.
+// ITEM_H x ITEM_W results. For filters, planes are neighbouring channels of one image after the other.
+
+#ifndef MAKES
+#define MAKES 1  // 1: depthwise_gpu_staged, 2: depthwise_gpu_staged_filter with depthwise_sum_splits
+#endif
 
 #ifndef PLANES
 #define PLANES 8
@@ -56,8 +61,58 @@
 #define READ (PLANES * SOURCE)
 #define MADE (PLANES * RESULT)
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
-#define HELD ((LARGER(ORIGIN + PLANES * PITCH, MADE) + 3) / 4 * 4)
+#define FOURS(count) (((count) + 3) / 4 * 4)
+#define HELD FOURS(LARGER(ORIGIN + PLANES * PITCH, MADE))
 #define TURNS(count) (((count) + 4 * GROUP - 1) / (4 * GROUP))
+
+// The fours of neighbours that a work-item has of so many elements: as memory has them, and where each goes to.
+#define READ_FOURS(held, from, count)                                                                   \
+    UNROLLED                                                                                            \
+    for (int k = 0; k < TURNS(count); k++) {                                                            \
+        const uint at = 4 * (me + k * GROUP);                                                           \
+        READ_RAWS_stored(held[k], from + (4 * GROUP * (k + 1) <= (count) ? at : min(at, (count) - 4u))) \
+    }
+#define PUT_FOURS(held, count, PUT)             \
+    UNROLLED                                    \
+    for (int k = 0; k < TURNS(count); k++) {    \
+        const uint at = 4 * (me + k * GROUP);   \
+        real numbers[4];                        \
+        NUMBERS_stored(numbers, held[k], true); \
+        if (at >= (count)) continue;            \
+        PUT                                     \
+    }
+#define PUT_SPREAD                \
+    const uint place = PLACE(at); \
+    UNROLLED                      \
+    for (int e = 0; e < 4; e++) tile[IW % 4 == 0 ? place + e : PLACE(at + e)] = numbers[e];
+#define CLEAR_TILE                                 \
+    UNROLLED                                       \
+    for (int k = 0; k < TURNS(HELD); k++) {        \
+        const uint at = 4 * (me + k * GROUP);      \
+        const real zeros[4] = {0, 0, 0, 0};        \
+        if (at < HELD) PUT_QUAD(tile + at, zeros); \
+    }
+// Where a block's elements of the source begin in local memory.
+#define CORNER                                                                                             \
+    (tile + ORIGIN + in_group * PITCH + BLOCK_AT(strip, ITEM_H, SH) * ROW + BLOCK_AT(across, ITEM_W, SW) + \
+     (LOW_H * ROW + LOW_W))
+// Each product of a block's line with taps: ADD(result's row, result's column, element of the line, tap).
+#define EACH_PRODUCT(r, ADD)                                                                        \
+    UNROLLED                                                                                        \
+    for (int k = 0; k < ITEM_H; k++) {                                                              \
+        UNROLLED                                                                                    \
+        for (int i = 0; i < KH; i++) {                                                              \
+            if (!MEETS(k, i, BEGIN_H, SH, DH) || MET(k, i, BEGIN_H, SH, DH) != LOW_H + r) continue; \
+            UNROLLED                                                                                \
+            for (int c = 0; c < ITEM_W; c++) {                                                      \
+                UNROLLED                                                                            \
+                for (int j = 0; j < KW; j++) {                                                      \
+                    if (!MEETS(c, j, BEGIN_W, SW, DW)) continue;                                    \
+                    ADD(k, c, line[MET(c, j, BEGIN_W, SW, DW) - LOW_W], i * KW + j)                 \
+                }                                                                                   \
+            }                                                                                       \
+        }                                                                                           \
+    }
 
 // Whether result k of a block meets tap i, where it does so, and where a block begins.
 #if BACKWARD
@@ -70,6 +125,7 @@
 #define BLOCK_AT(block, item, stride) ((block) * ((item) * (stride)))
 #endif
 
+#if MAKES == 1
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_staged(
     CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
     const int channels, const uint planes, const ulong by_channels EPILOGUE_PARAMETERS) {
@@ -81,11 +137,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_sta
     const bool together = READ % 4 == 0 && whole && QUAD_ALIGNED_stored(from);
     RAW_stored held[TURNS(READ)][4];
     if (together) {
-        UNROLLED
-        for (int k = 0; k < TURNS(READ); k++) {
-            const uint at = 4 * (me + k * GROUP);
-            READ_RAWS_stored(held[k], from + (4 * GROUP * (k + 1) <= READ ? at : min(at, READ - 4u)))
-        }
+        READ_FOURS(held, from, READ)
     }
     const uint in_group = me / LANES, block = me % LANES, strip = block / BLOCKS_W, across = block % BLOCKS_W;
     const uint plane = min(first + in_group, planes - 1), channel = plane - quotient(plane, by_channels) * channels;
@@ -94,23 +146,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_sta
     real taps[KH * KW];
     UNROLLED
     for (int t = 0; t < KH * KW; t++) taps[t] = LOAD(weights, t);
-    const real zeros[4] = {0, 0, 0, 0};
-    UNROLLED
-    for (int k = 0; k < TURNS(HELD); k++) {
-        const uint at = 4 * (me + k * GROUP);
-        if (at < HELD) PUT_QUAD(tile + at, zeros);
-    }
+    CLEAR_TILE
     barrier(CLK_LOCAL_MEM_FENCE);
     if (together) {
-        UNROLLED
-        for (int k = 0; k < TURNS(READ); k++) {
-            const uint at = 4 * (me + k * GROUP), place = PLACE(at);
-            real numbers[4];
-            NUMBERS_stored(numbers, held[k], true);
-            if (at >= READ) continue;
-            UNROLLED
-            for (int e = 0; e < 4; e++) tile[IW % 4 == 0 ? place + e : PLACE(at + e)] = numbers[e];
-        }
+        PUT_FOURS(held, READ, PUT_SPREAD)
     } else {
         for (uint at = me; at < count * SOURCE; at += GROUP) tile[PLACE(at)] = LOAD(from, at);
     }
@@ -122,28 +161,14 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_sta
         for (int c = 0; c < ITEM_W; c++) sum[k][c] = bias;
     }
     if (in_group < count) {
-        local const real *corner = tile + ORIGIN + in_group * PITCH + BLOCK_AT(strip, ITEM_H, SH) * ROW +
-                                   BLOCK_AT(across, ITEM_W, SW) + (LOW_H * ROW + LOW_W);
+        local const real *corner = CORNER;
+#define ADD(k, c, element, tap) sum[k][c] = fma(element, taps[tap], sum[k][c]);
         UNROLLED
         for (int r = 0; r < LINES; r++) {
             real line[SPAN];
             UNROLLED
             for (int e = 0; e < SPAN; e++) line[e] = corner[r * ROW + e];
-            UNROLLED
-            for (int k = 0; k < ITEM_H; k++) {
-                UNROLLED
-                for (int i = 0; i < KH; i++) {
-                    if (!MEETS(k, i, BEGIN_H, SH, DH) || MET(k, i, BEGIN_H, SH, DH) != LOW_H + r) continue;
-                    UNROLLED
-                    for (int c = 0; c < ITEM_W; c++) {
-                        UNROLLED
-                        for (int j = 0; j < KW; j++) {
-                            if (!MEETS(c, j, BEGIN_W, SW, DW)) continue;
-                            sum[k][c] = fma(line[MET(c, j, BEGIN_W, SW, DW) - LOW_W], taps[i * KW + j], sum[k][c]);
-                        }
-                    }
-                }
-            }
+            EACH_PRODUCT(r, ADD)
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -177,3 +202,83 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_sta
             STORE(to, at, accumulate ? LOAD(to, at) + tile[at] : tile[at]);
     }
 }
+
+#else
+// A work-group sums the filters of PLANES neighbouring channels over `split_images` images: partial[split][filter][tap].
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_staged_filter(
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels, const int images,
+    const int split_images) {
+    local real tile[LARGER(HELD, FOURS(GROUP * KH * KW))] __attribute__((aligned(32)));
+    local real gradients[FOURS(MADE)] __attribute__((aligned(32)));
+    const uint me = get_local_id(0), first = get_group_id(0) * PLANES, count = min(channels - first, (uint)PLANES);
+    const int from = get_group_id(1) * split_images, to = min(from + split_images, images);
+    const uint in_group = me / LANES, block = me % LANES, strip = block / BLOCKS_W, across = block % BLOCKS_W;
+    const uint u = strip * ITEM_H, v = across * ITEM_W;
+    RAW_stored held[TURNS(READ)][4], flowing[TURNS(MADE)][4];
+    real sum[KH * KW];
+    UNROLLED
+    for (int t = 0; t < KH * KW; t++) sum[t] = 0;
+    CLEAR_TILE
+    global const stored *xs = OPEN(x) + ((ulong)from * channels + first) * SOURCE;
+    global const stored *dys = OPEN(dy) + ((ulong)from * channels + first) * RESULT;
+    const int rests = READ % 4 | MADE % 4 | channels * SOURCE % 4 | channels * RESULT % 4;
+    const bool together = rests == 0 && count == PLANES && QUAD_ALIGNED_stored(xs) && QUAD_ALIGNED_stored(dys);
+    if (together) {
+        READ_FOURS(held, xs, READ)
+        READ_FOURS(flowing, dys, MADE)
+    }
+    for (int n = from; n < to; n++) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (together) {
+            PUT_FOURS(held, READ, PUT_SPREAD)
+#define PUT_TOGETHER PUT_QUAD(gradients + at, numbers)
+            PUT_FOURS(flowing, MADE, PUT_TOGETHER)
+        } else {
+            for (uint at = me; at < count * SOURCE; at += GROUP) tile[PLACE(at)] = LOAD(xs, at);
+            for (uint at = me; at < count * RESULT; at += GROUP) gradients[at] = LOAD(dys, at);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        xs += (ulong)channels * SOURCE;
+        dys += (ulong)channels * RESULT;
+        if (together && n + 1 < to) {  // the next image's are on their way meanwhile
+            READ_FOURS(held, xs, READ)
+            READ_FOURS(flowing, dys, MADE)
+        }
+        if (in_group >= count) continue;
+        real gradient[ITEM_H][ITEM_W];
+        UNROLLED
+        for (int k = 0; k < ITEM_H; k++) {
+            UNROLLED
+            for (int c = 0; c < ITEM_W; c++) {
+                gradient[k][c] = 0;
+                if (OH % ITEM_H != 0 && u + k >= OH) continue;
+                if (OW % ITEM_W != 0 && v + c >= OW) continue;
+                gradient[k][c] = gradients[in_group * RESULT + (u + k) * OW + v + c];
+            }
+        }
+        local const real *corner = CORNER;
+#define ADD(k, c, element, tap) sum[tap] = fma(element, gradient[k][c], sum[tap]);
+        UNROLLED
+        for (int r = 0; r < LINES; r++) {
+            real line[SPAN];
+            UNROLLED
+            for (int e = 0; e < SPAN; e++) line[e] = corner[r * ROW + e];
+            EACH_PRODUCT(r, ADD)
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (in_group < PLANES) {
+        UNROLLED
+        for (int t = 0; t < KH * KW; t++) tile[(in_group * (KH * KW) + t) * LANES + block] = sum[t];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    global real *sums = OPEN(partial) + ((ulong)get_group_id(1) * channels + first) * (KH * KW);
+    for (uint at = me; at < count * (KH * KW); at += GROUP) {
+        real total = 0;
+        for (int lane = 0; lane < LANES; lane++) total += tile[at * LANES + lane];
+        sums[at] = total;
+    }
+}
+
+#include "conv/depthwise/sum.cl"
+#endif

@@ -6,22 +6,26 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, long
 from clgraft.core.operators.conv.depthwise.gpu_planes import MOST_PLANES, MOST_TAPS, launch_planes
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
-from clgraft.core.planning.launches import Launches
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
 from clgraft.core.problem import ceil_div, round_up
 
 FILE = "conv/depthwise/gpu_staged.cl"
-GROUP = 128  # work-items of a work-group, about
+GROUP, FILTER_GROUP = 128, 64  # work-items of a work-group, about
 LARGEST_GROUP = 256
 WARP = 32
+SUMS_KERNEL, FILTER_KERNEL = 1, 2  # the file's MAKES: what a program holds
+FILTER_GROUPS_PER_UNIT = 4  # work-groups that each compute unit should get, about, for filters
+MOST_SUMS = 25  # taps whose gradients a work-item keeps in registers
 GROUPS_PER_UNIT = 2  # for which work-items get fewer rows
 MOST_ROWS, FEWEST_ROWS = 14, 4  # of a work-item
-MOST_HELD = 512  # elements of a plane in local memory, with zeros: larger ones are faster with ``gpu_columns``
+# elements of a plane in local memory, with zeros: larger ones are faster with ``gpu_columns``
+MOST_HELD, MOST_FILTER_HELD = 512, 1024
 MOST_STRIDE = 4
 
 
@@ -81,6 +85,7 @@ class _Tiling:
 
     height: _Axis
     width: _Axis
+    group: int
 
     @property
     def lanes(self) -> int:
@@ -111,7 +116,7 @@ class _Tiling:
     @property
     def planes(self) -> int:
         """Planes of a work-group."""
-        return max(self.together, GROUP // self.lanes // self.together * self.together)
+        return max(self.together, self.group // self.lanes // self.together * self.together)
 
     def held(self, itemsize: int) -> int:
         """Return the bytes of local memory, of which results take the same place."""
@@ -123,38 +128,44 @@ def _tiling(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Pl
     """Choose the blocks of work-items: columns of many rows, which share what they read."""
     backward = problem.direction == "backward_data"
     planes, rows = problem.batch * problem.in_channels, height.source if backward else height.size
+    filters = problem.direction == "backward_filter"
     strips = ceil_div(rows, MOST_ROWS)
     while True:
         item = ceil_div(rows, strips)
         item = round_up(item, height.stride) if backward else item
-        tiling = _Tiling(_Axis(height, backward, item), _Axis(width, backward, width.stride if backward else 1))
+        axes = _Axis(height, backward, item), _Axis(width, backward, width.stride if backward else 1)
+        tiling = _Tiling(*axes, FILTER_GROUP if filters else GROUP)
         wanted = GROUPS_PER_UNIT * planner.device.compute_units
-        if item < 2 * FEWEST_ROWS or ceil_div(planes, tiling.planes) >= wanted:
+        if filters or item < 2 * FEWEST_ROWS or ceil_div(planes, tiling.planes) >= wanted:
             return tiling
         strips *= 2
 
 
 def reason_against(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis) -> str:
     """Return why the kernel does not serve a problem; empty if it does."""
-    if problem.direction == "backward_filter":
-        return "has no backward_filter"
     if problem.out_channels != problem.in_channels:
         return f"serves one filter for each channel, not {problem.out_channels // problem.in_channels}"
-    if height.taps * width.taps > MOST_TAPS:
-        return f"{height.taps * width.taps} taps are more than {MOST_TAPS}"
+    most_taps = MOST_SUMS if problem.direction == "backward_filter" else MOST_TAPS
+    if height.taps * width.taps > most_taps:
+        return f"{height.taps * width.taps} taps are more than {most_taps}"
     if max(height.stride, width.stride) > MOST_STRIDE:
         return f"stride {problem.stride} is more than {MOST_STRIDE}"
     elements = max(height.source * width.source, height.size * width.size)
-    if not 0 < elements <= MOST_HELD or not min(height.source * width.source, height.size * width.size):
-        return f"planes of {elements} elements, not of 1 to {MOST_HELD}"
+    most_held = MOST_FILTER_HELD if problem.direction == "backward_filter" else MOST_HELD
+    if not 0 < elements <= most_held or not min(height.source * width.source, height.size * width.size):
+        return f"planes of {elements} elements, not of 1 to {most_held}"
     if not 0 < problem.batch * problem.in_channels < MOST_PLANES:
         return f"{problem.batch * problem.in_channels} planes, not 1 to {MOST_PLANES}"
     tiling = _tiling(problem, planner, height, width)
-    if tiling.pitch > MOST_HELD:
-        return f"planes have {tiling.pitch} elements with zeros around them, more than {MOST_HELD}"
+    if tiling.pitch > most_held:
+        return f"planes have {tiling.pitch} elements with zeros around them, more than {most_held}"
     if tiling.planes * tiling.lanes > min(LARGEST_GROUP, planner.device.max_work_group_size):
         return f"{tiling.planes} planes need work-groups of {tiling.planes * tiling.lanes}"
-    if tiling.held(arithmetic_bytes(problem.dtype)) > planner.device.local_memory:
+    held = tiling.held(arithmetic_bytes(problem.dtype))
+    if problem.direction == "backward_filter":
+        held = max(held, _group(tiling, planner) * MOST_SUMS * arithmetic_bytes(problem.dtype))
+        held += round_up(tiling.planes * tiling.results, 4) * arithmetic_bytes(problem.dtype)
+    if held > planner.device.local_memory:
         return f"{tiling.planes} planes do not fit the local memory"
     return ""
 
@@ -162,9 +173,9 @@ def reason_against(problem: ConvProblem, planner: Planner, height: PlaneAxis, wi
 def plan(
     problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, epilogue: Epilogue | None = None
 ) -> Launches:
-    """Plan one launch for a problem that `reason_against` has nothing against."""
+    """Plan a problem that `reason_against` has nothing against: one launch, or for filters two."""
     tiling = _tiling(problem, planner, height, width)
-    group = min(round_up(tiling.planes * tiling.lanes, WARP), planner.device.max_work_group_size)
+    group = _group(tiling, planner)
     defines = {"GROUP": group, "PLANES": tiling.planes, "LANES": tiling.lanes, "PITCH": tiling.pitch}
     defines |= {
         "BACKWARD": int(problem.direction == "backward_data"),
@@ -172,5 +183,35 @@ def plan(
         **epilogue_defines(epilogue),
     }
     defines |= {**tiling.height.defines("H"), **tiling.width.defines("W")}
-    kernel = planner.kernel(FILE, "depthwise_gpu_staged", defines, problem.dtype, MAD_ENABLE)
+    if problem.direction == "backward_filter":
+        return _filter(problem, planner, tiling, {"MAKES": FILTER_KERNEL, **defines})
+    kernel = planner.kernel(FILE, "depthwise_gpu_staged", {"MAKES": SUMS_KERNEL, **defines}, problem.dtype, MAD_ENABLE)
     return launch_planes(problem, kernel, group, tiling.planes, epilogue)
+
+
+def _group(tiling: _Tiling, planner: Planner) -> int:
+    return min(round_up(tiling.planes * tiling.lanes, WARP), planner.device.max_work_group_size)
+
+
+def _filter(problem: ConvProblem, planner: Planner, tiling: _Tiling, defines: dict[str, Any]) -> Launches:
+    """Plan a filter's gradient: sums of some images by neighbouring channels, then the sums of these."""
+    channels, size, group = problem.in_channels, arithmetic_bytes(problem.dtype), defines["GROUP"]
+    count = channels * tiling.height.axis.taps * tiling.width.axis.taps
+    blocks = ceil_div(channels, tiling.planes)
+    wanted = ceil_div(FILTER_GROUPS_PER_UNIT * planner.device.compute_units, blocks)
+    split_images = ceil_div(problem.batch, min(wanted, problem.batch))
+    splits = ceil_div(problem.batch, split_images)
+    partial = Workspace(0, size)
+    first, second = (
+        planner.kernel(FILE, name, defines, problem.dtype, MAD_ENABLE)
+        for name in ("depthwise_gpu_staged_filter", "depthwise_sum_splits")
+    )
+    arguments = (Buffer("x"), Buffer("dy"), partial, *ints(channels, problem.batch, split_images))
+    sums = (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count))
+    return Launches(
+        (
+            Launch(first, (blocks * group, splits), (group, 1), arguments),
+            Launch(second, (count,), None, sums, ("dw",)),
+        ),
+        splits * count * size,
+    )
