@@ -56,6 +56,8 @@ BLOCKS = (
     "conv g3 n2 ic3 ih13 iw12 oc3 kh3 kw3 ph2 pw2 dh2 dw2 b1",
     "conv g2 n1 ic2 ih33 iw29 oc4 kh3 kw3 ph12 pw12 dh12 dw12",
     "conv g2 n1 ic2 ih17 iw16 oc2 kh1 kw5 pw4 dh3 dw2",
+    "conv f16 g2 n2 ic2 ih19 iw24 oc2 kh3 kw3 ph1 pw1",  # two vectors in a block's row
+    "conv bf16 g2 n1 ic2 ih21 iw16 oc2 kh3 kw3 ph2 pw2 dh2 dw2 b1",
 )
 
 
@@ -65,6 +67,7 @@ def test_blocks_at_every_address(text: str, direction: str, monkeypatch: pytest.
     """Vectors are read only where the tensors' addresses allow it."""
     monkeypatch.setattr(gpu_planes, "MOST_ELEMENTS", 0)
     monkeypatch.setattr(gpu_staged, "MOST_HELD", 0)
+    monkeypatch.setattr(gpu_staged, "MOST_FILTER_HELD", 0)
     problem, context = core.parse(text).with_direction(direction), Context.on(None)
     assert _kernels(problem) & {"depthwise_gpu_columns", "depthwise_gpu_phases", "depthwise_gpu_columns_filter"}
     _check_at_every_address(context, problem)
@@ -105,6 +108,22 @@ STAGED = (
     "conv f16 g9 n1 ic9 ih15 iw13 oc9 kh3 kw3 sh3 sw2 dh2 dw3 ph1",
     "conv f64 g5 n1 ic5 ih11 iw13 oc5 kh2 kw5 sh4 sw3 ph1 pw1",  # elements of x that no tap meets
 )
+
+
+STAGED_FILTERS = (
+    "conv f16 g24 n7 ic24 ih7 iw7 oc24 kh3 kw3 ph1 pw1",  # neighbours of several planes are read together
+    "conv bf16 g8 n2 ic8 ih14 iw14 oc8 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv g3 n3 ic3 ih28 iw28 oc3 kh5 kw5 ph2 pw2",
+    "conv f16 g5 n1 ic5 ih20 iw9 oc5 kh3 kw3 ph1 pw1 b1",
+)
+
+
+@pytest.mark.parametrize("text", PLANES + STAGED + STAGED_FILTERS)
+def test_filters_of_small_planes(text: str) -> None:
+    """Each work-group sums neighbouring channels of some images."""
+    problem = core.parse(text).with_direction("backward_filter")
+    assert _kernels(problem) == {"depthwise_gpu_staged_filter", "depthwise_sum_splits"}
+    _check_at_every_address(core.context(), problem)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])

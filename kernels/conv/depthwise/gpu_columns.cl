@@ -164,7 +164,7 @@ READER(read_gradients, gradient_numbers, COLS, 0)
 
 // Write R lines of COLS results, from (row, column) of a plane on.
 #define WRITE_BLOCK(sum, to, row, column, rows, columns, accumulate, RESULT)                                          \
-    const bool whole = COLS == 4 && ALIGNED(to, columns) && !(accumulate);                                            \
+    const bool whole = COLS % 4 == 0 && ALIGNED(to, columns) && !(accumulate);                                        \
     UNROLLED(R)                                                                                                       \
     for (int k = 0; k < R; k++) {                                                                                     \
         if ((row) + k * DH >= (rows)) continue;                                                                       \
@@ -173,13 +173,15 @@ READER(read_gradients, gradient_numbers, COLS, 0)
         UNROLLED(COLS)                                                                                                \
         for (int c = 0; c < COLS; c++)                                                                                \
             if ((column) + c < (columns)) value[c] = RESULT(sum[k][c], at + c);                                       \
-        if (whole)                                                                                                    \
-            WRITE_QUAD(to, at, value)                                                                                 \
-        else                                                                                                          \
+        if (whole) {                                                                                                  \
+            UNROLLED(COLS)                                                                                            \
+            for (int c = 0; c < COLS; c += 4)                                                                         \
+                if (c == 0 || (column) + c < (columns)) WRITE_QUAD(to, at + c, value + c)                             \
+        } else                                                                                                        \
             for (int c = 0; c < COLS; c++)                                                                            \
                 if ((column) + c < (columns)) STORE(to, at + c, accumulate ? LOAD(to, at + c) + value[c] : value[c]); \
     }
-#if STORAGE != 64 && COLS == 4
+#if STORAGE != 64 && COLS % 4 == 0
 #define WRITE_QUAD(to, at, v) WRITE_QUAD_stored((to) + (at), v)
 #else
 #define WRITE_QUAD(to, at, v) ;
@@ -234,7 +236,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_col
         real taps[KH * KW];
         UNROLLED(UNROLL)
         for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, planes.flip ? KH * KW - 1 - i : i);
-        if (COLS == 4 && ALIGNED(plane, iw))
+        if (COLS % 4 == 0 && ALIGNED(plane, iw))
             sum_lines(sum, plane, taps, u * SH + grid.begin_h, v * SW + grid.begin_w, ih, iw, true);
         else
             sum_lines(sum, plane, taps, u * SH + grid.begin_h, v * SW + grid.begin_w, ih, iw, false);
@@ -338,7 +340,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_col
     local real shares[KH * KW][GROUP];
     const int me = get_local_id(0), filter = get_group_id(0);
     const uint split = get_group_id(1), from = split * split_items, to = min(from + split_items, items);
-    const bool quads = COLS == 4 && ALIGNED(OPEN(x), iw) && ALIGNED(OPEN(dy), ow);
+    const bool quads = COLS % 4 == 0 && ALIGNED(OPEN(x), iw) && ALIGNED(OPEN(dy), ow);
     real sum[KH * KW];
     UNROLLED(UNROLL)
     for (int t = 0; t < KH * KW; t++) sum[t] = 0;

@@ -17,7 +17,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import SMALL, ceil_div, round_up
 
 FILE = "conv/depthwise/gpu_columns.cl"
 SUMS_KERNEL, PHASES_KERNEL, FILTER_KERNEL = 1, 2, 3  # the file's MAKES: what a program holds
@@ -27,6 +27,7 @@ MOST_STRIDE = 4
 MOST_REACH = 48  # distance of the first and the last tap of a row: a work-item names all elements of its lines
 MOST_ITEMS = 2**31
 NARROW, LOW = 8, 16  # columns and rows of planes that get other blocks
+WIDE = 8  # columns of a block in 16 bits, where it is memory that binds
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 
 
@@ -90,7 +91,10 @@ def _block(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> tuple[i
     filters = problem.direction == "backward_filter"
     if rows <= LOW and not filters:
         return 7, 1
-    return min((7, 8) if filters else (8, 7), key=lambda block: ceil_div(rows, block) * block), 4
+    dilated = width.step > 1
+    if problem.dtype in SMALL and columns % WIDE == 0 and (filters or dilated):
+        return 4 if dilated else 7, WIDE
+    return min((7, 8), key=lambda block: ceil_div(rows, block) * block), 4
 
 
 def _checked(items: int) -> int:
