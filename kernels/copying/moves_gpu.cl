@@ -8,7 +8,9 @@
 // A work-item takes ELEMENTS units, a work-group apart, and reads all of them before it writes. Places are 32-bit
 // numbers, which are split into axes by multiplication, as in common/divide.cl.
 //
-// UNIT  elements that move together: 4 where all sizes and distances are multiples of it; 1
+// UNIT  elements that move together: 4 where all sizes and distances are multiples of it; 1. Those of pad_rows are
+//       neighbours in y, of a row
+// SPLAT  of move_box: the elements of a unit of y are one of x
 // AXES  axes of the box, of which axis 0 is the outermost; `box` has the distances of all, in elements, and the sizes
 //       of the others in units
 
@@ -29,6 +31,9 @@
 #endif
 #ifndef PARTS
 #define PARTS 2
+#endif
+#ifndef SPLAT
+#define SPLAT 0
 #endif
 #ifndef MODE
 #define MODE 0  // of pad_rows: 0 value, 1 the border's element, 2 the mirror image
@@ -68,20 +73,27 @@ typedef struct {
     const int at##axis = (int)(rest - over##axis * (uint)box.size##axis);                                      \
     rest = over##axis;
 
-// Does a step for each axis but the outermost, from the innermost on.
+// Does a step for the innermost axis, and one for each between it and the outermost, from the inside out.
 #if AXES > 5
-#define INNER_AXES(STEP) STEP(5) STEP(4) STEP(3) STEP(2) STEP(1)
+#define INNERMOST(STEP) STEP(5)
+#define MIDDLE_AXES(STEP) STEP(4) STEP(3) STEP(2) STEP(1)
 #elif AXES > 4
-#define INNER_AXES(STEP) STEP(4) STEP(3) STEP(2) STEP(1)
+#define INNERMOST(STEP) STEP(4)
+#define MIDDLE_AXES(STEP) STEP(3) STEP(2) STEP(1)
 #elif AXES > 3
-#define INNER_AXES(STEP) STEP(3) STEP(2) STEP(1)
+#define INNERMOST(STEP) STEP(3)
+#define MIDDLE_AXES(STEP) STEP(2) STEP(1)
 #elif AXES > 2
-#define INNER_AXES(STEP) STEP(2) STEP(1)
+#define INNERMOST(STEP) STEP(2)
+#define MIDDLE_AXES(STEP) STEP(1)
 #elif AXES > 1
-#define INNER_AXES(STEP) STEP(1)
+#define INNERMOST(STEP) STEP(1)
+#define MIDDLE_AXES(STEP)
 #else
-#define INNER_AXES(STEP)
+#define INNERMOST(STEP)
+#define MIDDLE_AXES(STEP)
 #endif
+#define INNER_AXES(STEP) INNERMOST(STEP) MIDDLE_AXES(STEP)
 #define MOVE_ALONG(axis)            \
     TAKE_OFF(axis)                  \
     from += at##axis * box.x##axis; \
@@ -92,6 +104,9 @@ typedef struct {
 #define MAP_ALONG(axis) \
     TAKE_OFF(axis)      \
     MAP(axis, at##axis)
+#define MAP_UNIT_ALONG(axis) \
+    TAKE_OFF(axis)           \
+    MAP_UNIT(axis, at##axis)
 
 #define EACH_UNIT for (int e = 0; e < ELEMENTS; e++)
 #define NUMBER (first + e * GROUP)
@@ -113,11 +128,20 @@ bits bits_of(const real value) {
 
 // Whether units at these addresses can be moved at once.
 #define ALIGNED(p) ((ulong)(p) % sizeof(unit) == 0)
+#if SPLAT
+#define SOURCE_OF(i) 0
+#define UNIT_AT(p) ((unit)(*(global const bits *)(p)))
+#define SOURCE_ALIGNED(p) true
+#else
+#define SOURCE_OF(i) (i)
+#define UNIT_AT(p) (*(global const unit *)(p))
+#define SOURCE_ALIGNED(p) ALIGNED(p)
+#endif
 
 // Adds UNIT elements.
 void add_unit(global const stored *x, global stored *y) {
     for (int i = 0; i < UNIT; i++) {
-        const real sum = LOAD(x, i) + LOAD(y, i);
+        const real sum = LOAD(x, SOURCE_OF(i)) + LOAD(y, i);
         STORE(y, i, sum);
     }
 }
@@ -125,10 +149,10 @@ void add_unit(global const stored *x, global stored *y) {
 // Moves the units that WHERE has found, from `sources` to `places` of y.
 // clang-format off
 #define MOVE_ALL(X, Y)                                                              \
-    if (!accumulate && ALIGNED(X) && ALIGNED(Y)) {                                  \
+    if (!accumulate && SOURCE_ALIGNED(X) && ALIGNED(Y)) {                           \
         unit values[ELEMENTS];                                                      \
         _Pragma("unroll") EACH_UNIT                                                 \
-            if (NUMBER < count) values[e] = *(global const unit *)((X) + sources[e]); \
+            if (NUMBER < count) values[e] = UNIT_AT((X) + sources[e]);              \
         _Pragma("unroll") EACH_UNIT                                                 \
             if (NUMBER < count) *(global unit *)((Y) + places[e]) = values[e];      \
     } else {                                                                        \
@@ -139,7 +163,7 @@ void add_unit(global const stored *x, global stored *y) {
                 add_unit(x, y);                                                     \
             else                                                                    \
                 for (int i = 0; i < UNIT; i++)                                      \
-                    ((global bits *)y)[i] = ((global const bits *)x)[i];            \
+                    ((global bits *)y)[i] = ((global const bits *)x)[SOURCE_OF(i)]; \
         }                                                                           \
     }
 // clang-format on
@@ -212,38 +236,67 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void fill_box(
 #define VALUE 0
 #endif
 
+// The elements of a unit, from the unit `at` of an axis on.
+#define MAP_UNIT(axis, at)                                                       \
+    for (int i = 0; i < UNIT; i++) {                                             \
+        const int inner = MIRROR(axis, (int)(at) * UNIT + i - box.before##axis); \
+        beyond[i] = inner < 0;                                                   \
+        inside[i] = inner * box.x##axis;                                         \
+    }
+// The number of an element that was read.
+#ifdef BRAIN
+#define REAL_OF_BITS(bits) widen(bits)
+#elif STORAGE == 16
+#define REAL_OF_BITS(bits) vload_half(0, (const half *)&(bits))
+#elif STORAGE == 64
+#define REAL_OF_BITS(bits) as_double(bits)
+#else
+#define REAL_OF_BITS(bits) as_float(bits)
+#endif
+
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(
     CONST_TENSOR(x), TENSOR(y), const int accumulate, const uint count, const Box box VALUE_PARAMETER) {
     const uint first = (uint)get_group_id(0) * (GROUP * ELEMENTS) + get_local_id(0);
     global const stored *xs = OPEN(x);
     global stored *ys = OPEN(y);
-    bits values[ELEMENTS];
+    bits values[ELEMENTS][UNIT];
     const bits around = bits_of(VALUE);
 #pragma unroll
     EACH_UNIT {
         uint rest = min(NUMBER, count - 1);
-        int from = 0;
-        bool outside = false;
-        INNER_AXES(MAP_ALONG)
+        int from = 0, inside[UNIT];
+        bool outside = false, beyond[UNIT];
+#if AXES > 1
+        INNERMOST(MAP_UNIT_ALONG)
+        MIDDLE_AXES(MAP_ALONG)
         MAP(0, rest)
-        values[e] = outside ? around : ((global const bits *)xs)[from];
+#else
+        MAP_UNIT(0, rest)
+#endif
+#pragma unroll
+        for (int i = 0; i < UNIT; i++)
+            values[e][i] = outside || beyond[i] ? around : ((global const bits *)xs)[from + inside[i]];
     }
+    const bool together = !accumulate && ALIGNED(ys);
 #pragma unroll
     EACH_UNIT {
         if (NUMBER >= count) continue;
-        if (accumulate) {
-#ifdef BRAIN
-            const real new = LOAD(ys, NUMBER) + widen(values[e]);
-#elif STORAGE == 16
-            const real old = LOAD(ys, NUMBER), new = old + vload_half(0, (const half *)&values[e]);
-#elif STORAGE == 64
-            const real new = ys[NUMBER] + as_double(values[e]);
+        global stored *to = ys + (ulong)NUMBER * UNIT;
+        if (together) {
+#if UNIT == 2
+            *(global unit *)to = (unit)(values[e][0], values[e][1]);
 #else
-            const real new = ys[NUMBER] + as_float(values[e]);
+            *(global unit *)to = values[e][0];
 #endif
-            STORE(ys, NUMBER, new);
-        } else {
-            ((global bits *)ys)[NUMBER] = values[e];
+            continue;
+        }
+        for (int i = 0; i < UNIT; i++) {
+            if (accumulate) {
+                const real new = LOAD(to, i) + REAL_OF_BITS(values[e][i]);
+                STORE(to, i, new);
+            } else {
+                ((global bits *)to)[i] = values[e][i];
+            }
         }
     }
 }

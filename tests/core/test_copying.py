@@ -107,6 +107,11 @@ MOVES = (
     "slice forward x[5,48] y[3,10] at[1,4]",  # and of two
     "pad forward edge x[2,1,5,7] before[0,3,1,2] behind[1,2,2,3]",
     "pad forward edge x[3,70,33] before[0,1,1] behind[0,1,1]",
+    "pad forward edge x[3,7,32] before[0,1,1] behind[0,1,3]",  # by twos in 16 bits
+    "pad forward reflect x[9] before[3] behind[4]",
+    "repeat x[3,5,7] times[1,2,2]",  # neighbours are one element
+    "repeat x[3,5] times[3,8]",
+    "repeat x[70] times[4]",
     "pad forward reflect x[2,3,2,3,2,3,2] before[0,1,1,0,1,2,1] behind[1,0,1,2,0,1,1]",  # more axes than a launch has
     "pad forward reflect x[4,5,1] before[0,4,0] behind[0,3,0]",
 )

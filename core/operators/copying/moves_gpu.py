@@ -95,13 +95,16 @@ def box_launch(
         return None
     *outer, (length, x_step, y_step) = axes
     steps = [step for _, *both in outer for step in both] + list(begins)
-    together = y_step == 1 and (x_step == 1 or not x)
-    unit = unit_for(dtype, (length, *steps)) if together else 1
+    splat = bool(x) and x_step == 0  # neighbours in y are one element of x, wherever that lies
+    together = y_step == 1 and (x_step == 1 or splat or not x)
+    unit = unit_for(dtype, (length, *steps[splat :: 1 + splat])) if together else 1
     units = [*outer, (length // unit, x_step * unit, y_step * unit)]
     fields: dict[str, int] = {}
     for axis, (size, x_move, y_move) in enumerate(units):
         fields |= {**divided(axis, size), f"x{axis}": x_move, f"y{axis}": y_move}
-    chosen = kernel(planner, "move_box" if x else "fill_box", unit, dtype, BOX, AXES=len(axes), FILL=int(not x))
+    chosen = kernel(
+        planner, "move_box" if x else "fill_box", unit, dtype, BOX, AXES=len(axes), FILL=int(not x), SPLAT=int(splat)
+    )
     begin = tuple(np.uint64(place) for place in (begins if x else begins[1:]))
     bound = (
         *((Buffer(x),) if x else ()),

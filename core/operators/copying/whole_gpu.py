@@ -27,7 +27,9 @@ from clgraft.core.operators.copying.slicing import SliceProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
 from clgraft.core.planning.structs import Struct
+from clgraft.core.problem import SMALL as SIXTEEN_BITS
 
+PAIR = 2  # elements of a row that a unit of padding has in 16 bits, where rows have a multiple of it
 MOST_PARTS = 8  # tensors that one launch joins
 MODES = ("constant", "edge", "reflect")  # the kernel's MODE
 PART = Struct("Part", ("first_group", "count", "begin", *(f"{name}1" for name in DIVISOR)))
@@ -98,10 +100,13 @@ def _pad(
     for axis, (size, b, e) in reversed(list(enumerate(axes))):
         fields |= {**divided(axis, size + b + e), f"before{axis}": b, f"inside{axis}": size, f"x{axis}": step}
         step *= size
-    count = math.prod(size + b + e for size, b, e in axes)
-    chosen = kernel(planner, "pad_rows", 1, dtype, BOX, AXES=len(axes), MODE=MODES.index(mode))
+    row = sum(axes[-1])
+    unit = PAIR if dtype in SIXTEEN_BITS and row % PAIR == 0 else 1
+    fields |= divided(len(axes) - 1, row // unit)
+    count = math.prod(size + b + e for size, b, e in axes) // unit
+    chosen = kernel(planner, "pad_rows", unit, dtype, BOX, AXES=len(axes), MODE=MODES.index(mode))
     bound = (
         *(Buffer(names[0]), Buffer(names[1]), Accumulate(names[1]), Constant(np.uint32(count)), pack(BOX, fields)),
         *((Scalar("value", real(dtype)),) if mode == "constant" else ()),
     )
-    return (Launch(chosen, (groups(count, 1, dtype) * GROUP,), (GROUP,), bound, (names[1],)),)
+    return (Launch(chosen, (groups(count, unit, dtype) * GROUP,), (GROUP,), bound, (names[1],)),)
