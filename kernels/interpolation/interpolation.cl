@@ -199,7 +199,11 @@ real gradient_at(global const stored *plane, global const int *below, global con
 #define COLUMNS 1  // neighbouring elements of a row that a work-item of forward makes, 4 or 1
 #define QUADS 0    // whether rows have a multiple of them
 #endif
+#ifndef GROWS
+#define GROWS 0  // whether rows of y are at least as long as those of x: a work-item's elements meet COLUMNS + 1 pixels
+#endif
 #define EACH_COLUMN _Pragma("unroll") for (int c = 0; c < COLUMNS; c++)
+#define EACH_PIXEL _Pragma("unroll") for (int k = 0; k <= COLUMNS; k++)
 
 // Pixels of weight 0 are read, but have no influence, whatever they are: a branch would wait for its loads.
 kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, const Sizes sizes,
@@ -222,6 +226,10 @@ kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumula
     const real fz = fractions[z], fr = fractions[r];
     real fq[COLUMNS];
     EACH_COLUMN fq[c] = fractions[od + oh + min(column + c, ow - 1)];
+#if GROWS
+    real met[PLANES][COLUMNS + 1];  // sums of rows
+    EACH_PLANE EACH_PIXEL met[p][k] = 0;
+#endif
     for (int a = 0; a <= (fz > 0); a++) {
 #pragma unroll
         for (int b = 0; b < 2; b++) {
@@ -230,15 +238,33 @@ kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumula
             EACH_PLANE {
                 // planes beyond the last one are the last one, and not written
                 global const stored *from = xs + (min((ulong)number + p, planes - 1) * plane + row);
+#if GROWS
+                EACH_PIXEL {
+                    const real sum = met[p][k] + weight * LOAD(from, min(q[0] + k, iw - 1));
+                    met[p][k] = b == 0 || fr > 0 ? sum : met[p][k];
+                }
+#else
                 EACH_COLUMN {
                     const real left = LOAD(from, q[c]), right = LOAD(from, min(q[c] + 1, iw - 1));
                     const real value = fq[c] > 0 ? left * (REAL(1.0) - fq[c]) + right * fq[c] : left;
                     const real sum = sums[p][c] + weight * value;
                     sums[p][c] = b == 0 || fr > 0 ? sum : sums[p][c];
                 }
+#endif
             }
         }
     }
+#if GROWS
+    EACH_PLANE EACH_COLUMN {
+        real left = met[p][0], right = met[p][1];
+#pragma unroll
+        for (int k = 1; k <= c; k++) {
+            left = q[c] - q[0] == k ? met[p][k] : left;
+            right = q[c] - q[0] == k ? met[p][k + 1] : right;
+        }
+        sums[p][c] = fq[c] > 0 ? left * (REAL(1.0) - fq[c]) + right * fq[c] : left;
+    }
+#endif
 #else
     const place row = ((place)lower_z * ih + lower_r) * iw;
     EACH_PLANE {

@@ -126,6 +126,19 @@ def test_columns_gpu(width: int, method: str, dtype: str) -> None:
     np.testing.assert_array_equal(odd, got)
 
 
+@pytest.mark.parametrize("dtype", ["", "f16 "])
+def test_many_planes_gpu(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where work-items are many, each has more planes."""
+    monkeypatch.setattr(elements, "UNIT_ITEMS", 1)
+    problem = parse(f"interpolate linear {dtype}n2 c8 ih7 iw9 oh16 ow20", "forward")
+    given = problem.sample(np.random.default_rng(4))
+    with planning_for("a GPU") as context:
+        launches = context.choose(problem).launches.launches
+        assert launches[-1].global_size[1] == 16 // elements.MORE_PLANES
+        (got,) = run(context, problem, given).values()
+    check(problem, got, given)
+
+
 @pytest.mark.parametrize("machine", MACHINES[:2])
 def test_the_same_size_copies_what_is_no_number(machine: str) -> None:
     """Pixels of weight 0 are not read: neither NaN nor infinity leaves its place."""

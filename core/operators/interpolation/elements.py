@@ -18,6 +18,8 @@ NAME = "elements"
 FILE = "interpolation/interpolation.cl"
 GROUP = 64
 PLANES = 4  # whose elements a work-item makes
+MORE_PLANES = 8  # forward, where work-items are many
+UNIT_ITEMS = 2048  # of a compute unit, which are many
 COLUMNS = 4  # neighbouring elements of forward's work-items
 SMALL = 2**31  # elements that 32-bit indices count, the last group's surplus work-items among them
 ALIGN = 64  # bytes
@@ -56,13 +58,16 @@ def plan(problem: InterpolationProblem, planner: Planner) -> Launches:
     width = result.shape[-1]
     columns = COLUMNS if problem.direction == "forward" and width >= COLUMNS else 1
     quads = int(columns > 1 and width % COLUMNS == 0)
-    defines = {**macros(problem), "PLANES": PLANES, "COLUMNS": columns, "QUADS": quads}
-    kernel = planner.kernel(FILE, f"interpolation_{problem.direction}", defines, problem.dtype)
+    grows = int(problem.method == "linear" and columns > 1 and width >= source.shape[-1])
     planes = problem.batch * problem.channels
+    items = prod(result.shape[2:-1]) * ceil_div(width, columns)
+    many = items * planes >= MORE_PLANES * UNIT_ITEMS * planner.device.compute_units and planes % MORE_PLANES == 0
+    each = MORE_PLANES if many and problem.direction == "forward" else PLANES
+    defines = {**macros(problem), "PLANES": each, "COLUMNS": columns, "QUADS": quads, "GROWS": grows}
+    kernel = planner.kernel(FILE, f"interpolation_{problem.direction}", defines, problem.dtype)
     arguments = (
         *(Buffer(source.name), Buffer(result.name), Accumulate(result.name), *bound),
         Constant(np.uint64(planes)),
     )
-    items = (round_up(prod(result.shape[2:-1]) * ceil_div(width, columns), GROUP), ceil_div(planes, PLANES))
-    last = Launch(kernel, items, (GROUP, 1), arguments, (result.name,))
+    last = Launch(kernel, (round_up(items, GROUP), ceil_div(planes, each)), (GROUP, 1), arguments, (result.name,))
     return Launches((first, last), workspace)
