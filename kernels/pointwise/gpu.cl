@@ -8,6 +8,8 @@
 //
 // in_rows   every four elements are of one row, and rows of inputs that walk begin at multiples of four; else positions
 //           are computed one by one
+// TWO_ROWS  they are not, but of two rows at most, of which positions are computed: a program of its own, because it
+//           takes more registers
 // QUICK     there are at most 2^31 elements: numbers are divided by multiplications
 #include "common/divide.cl"
 #include "pointwise/value.cl"
@@ -18,6 +20,12 @@
 #endif
 #ifndef GROUP
 #define GROUP 256
+#endif
+
+#ifdef TWO_ROWS
+#define IN_ROWS false
+#else
+#define IN_ROWS in_rows
 #endif
 
 #define START(n, kind, unit) INDEX from_##n = 0;
@@ -72,17 +80,32 @@
     }
 #define READ_ELEMENT(n, kind, unit) \
     if (way_##n != 3) all_##n[4 * u + e] = READ_RAW_##kind(xs##n, from_##n + (way_##n ? column : 0));
+// Where four elements are of two rows: these begin at near_n and far_n, and element e is the `walked`-th of one's.
+#define DECLARE_ROWS(n, kind, unit) INDEX near_##n, far_##n;
+#define KEEP_NEAR(n, kind, unit) near_##n = from_##n;
+#define KEEP_FAR(n, kind, unit) far_##n = from_##n;
+#define READ_OF_TWO(n, kind, unit)                                                                                     \
+    if (way_##n == 0) {                                                                                                \
+        const RAW_##kind low = READ_RAW_##kind(xs##n, near_##n), high = READ_RAW_##kind(xs##n, far_##n);               \
+        _Pragma("unroll") for (int e = 0; e < 4; e++) all_##n[4 * u + e] = e < in_first ? low : high;                  \
+    } else if (way_##n == 1) {                                                                                         \
+        _Pragma("unroll") for (int e = 0; e < 4; e++) {                                                                \
+            const INDEX walked = first + min((INDEX)e, last - element);                                                \
+            all_##n[4 * u + e] =                                                                                       \
+                READ_RAW_##kind(xs##n, walked < (INDEX)length ? near_##n + walked : far_##n + walked - (INDEX)length); \
+        }                                                                                                              \
+    }
 
 #define DECLARE_ALL(n, kind, unit) RAW_##kind all_##n[4 * UNROLL];
 #define DECLARE_RESULTS(n, kind) real results_##n[4];
 // The four numbers of each input of a round. `whole`: those that are read flat, or along a row, were read together.
 #define TAKE_NUMBERS_3(n, kind, whole) NUMBERS_##kind(values_##n, all_##n + 4 * u, whole)
 #define TAKE_NUMBERS_2(n, kind, whole)                                                                  \
-    if (in_rows && way_##n == 0) {                                                                      \
+    if (IN_ROWS && way_##n == 0) {                                                                      \
         const real number_ = NUMBER_##kind(all_##n[4 * u]);                                             \
         _Pragma("unroll") for (int i_ = 0; i_ < 4; i_++) values_##n[i_] = number_;                      \
     } else {                                                                                            \
-        NUMBERS_##kind(values_##n, all_##n + 4 * u, (whole) && (in_rows ? way_##n != 0 : way_##n == 3)) \
+        NUMBERS_##kind(values_##n, all_##n + 4 * u, (whole) && (IN_ROWS ? way_##n != 0 : way_##n == 3)) \
     }
 #define TAKE_NUMBERS(n, kind, unit) \
     real values_##n[4];             \
@@ -121,7 +144,7 @@
     }
 
 #ifdef BROADCASTS
-#define IN_QUADS (quads && in_rows)
+#define IN_QUADS (quads && IN_ROWS)
 #else
 #define IN_QUADS quads
 #endif
@@ -175,18 +198,35 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
 #ifndef BROADCASTS
         INPUTS(READ_FLAT)
 #else
-        if (in_rows) {
+        if (IN_ROWS) {
             FIND_ROW(column, element)
             INPUTS(READ_ROW)
             continue;
         }
         INPUTS(READ_WHERE_FLAT)
+#ifdef TWO_ROWS
+        const INDEX last = min(element + 3, (INDEX)(total - 1));
+        INPUTS(DECLARE_ROWS)
+        INDEX first;
+        {
+            FIND_ROW(column, element)
+            INPUTS(KEEP_NEAR)
+            first = column;
+        }
+        {
+            FIND_ROW(column, last)
+            INPUTS(KEEP_FAR)
+        }
+        const int in_first = min((INDEX)length - first, (INDEX)4);
+        INPUTS(READ_OF_TWO)
+#else
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const INDEX place = min(element + e, (INDEX)(total - 1));
             FIND_ROW(column, place)
             INPUTS(READ_ELEMENT)
         }
+#endif
 #endif
     }
 #pragma unroll

@@ -265,6 +265,8 @@ class _Generator:
             )
             ways = [FLAT if f and not in_rows else walks for f, walks in zip(flat, self.inner.strides)]
             defines = {**self.defines(outer, unit=2), "BROADCASTS": 1}
+            if not in_rows and length >= QUAD:
+                defines["TWO_ROWS"] = 1
             arguments = [*self.arguments(outer), *ints(*ways, in_rows)]
         defines |= {"UNROLL": unroll, "GROUP": group}
         sizes = [*(axis.size for axis in self.shared(outer, 0, self.row_counts)), length]
