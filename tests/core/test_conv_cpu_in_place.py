@@ -15,6 +15,7 @@ from clgraft.core.operators.conv import past_caches
 from clgraft.core.operators.conv.gemm_cpu import filter_in_place, gemm, pairs
 from clgraft.core.operators.conv.gemm_cpu.dense import can_be_dense
 from clgraft.core.planning.launches import Local
+from clgraft.core.problem import ceil_div
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, check, random_arrays, reference, whole_numbers
 from tests.core.guarded_memory import check_within_pages
@@ -96,6 +97,16 @@ def test_matches_float64(name: str, direction: str) -> None:
         pytest.skip("the device has no float64")
     for accumulate in (False, True):
         check(core.context(), problem, gemm.NAME, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("inputs, most", [(1000, 600), (1024, 256), (2048, 192)])
+def test_steps_whose_weights_share_few_sets_of_a_cache_are_multiplied_in_parts(inputs: int, most: int) -> None:
+    problem, context = named(f"n2 ic{inputs} ih3 iw5 oc600 kh1 kw1", "backward_data"), core.context()
+    blocking = gemm.cheapest(problem, context.planner, gemm.product_grid(problem), None).blocking
+    parts = ceil_div(600, most)
+    assert blocking.part == ceil_div(600, parts)
+    for accumulate in (False, True):
+        check(context, problem, gemm.NAME, accumulate=accumulate)
 
 
 @pytest.mark.parametrize("name", STRIDED)

@@ -19,6 +19,9 @@ COSTS = costs("product")
 RUN_INTS = 6  # the kernels' RUN_FIELDS
 # panels of products in place are smaller: while one is multiplied, the next one's source comes into the same cache
 PLAIN_BYTES = 320 * 1024
+# a core's L2 cache: lines a multiple of a power of two apart share the sets that it has for one of that many bytes
+SETS_BYTES = 1024 * 1024
+LEAST_STEPS = 192  # fewer in a part cost more than weights that leave that cache
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class ProductWork:
 
     `keep` says whether sums are kept in arithmetic precision between the parts of a panel; `late`, whether something
     follows the last part, so that they are kept where there are several; `spread`, whether a block's results are put
-    together in local memory; `fmas`, how many vectors are multiplied and added in a cycle.
+    together in local memory; `fmas`, how many vectors are multiplied and added in a cycle; `apart`, how many bytes the
+    weights of two steps are apart where row tiles share their lines, 0 where all of a line are one row tile's.
     """
 
     grid: Grid
@@ -49,6 +53,7 @@ class ProductWork:
     late: bool = False
     spread: bool = False
     fmas: float = COSTS["fmas"]
+    apart: int = 0
 
     @cached_property
     def depth(self) -> int:
@@ -74,6 +79,11 @@ class ProductWork:
     def row_taps(self) -> int:
         """Rows of the panel for each of them."""
         return max(self.grid.row_taps, 1)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of a part whose lines of weights stay in the L2 cache until the next row tile reads the rest of them."""
+        return max(SETS_BYTES // (self.apart & -self.apart), LEAST_STEPS) if self.apart else max(self.rows, 1)
 
     @property
     def part_cost(self) -> float:
@@ -110,6 +120,7 @@ def _blockings(work: ProductWork, tile: RegisterTile, local_memory: int, panel_b
             for kept in (sums,) if work.keep else (size, sums) if work.late else (size,):
                 rest = scratch + run_bytes + kept + 4 * 128
                 part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
+                part = min(part, work.most_rows)
                 parts = max(ceil_div(work.rows, max(part, 1)), 1)
                 if parts == 1:
                     break

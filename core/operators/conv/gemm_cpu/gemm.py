@@ -243,6 +243,7 @@ class GemmBuilder:
             self.source, self.target = "dy", "dx"
             self.channels, self.outputs, self.weight_strides = outputs, inputs, strides[::-1]
         self.row_tiles = ceil_div(self.outputs, self.tile.rows)
+        self.weights_apart = self.one_tap and self.in_place and problem.direction == "backward_data"
         # a stride that was taken out of backward data: pixels of dx lie apart
         self.spreads = phases.has_phases(problem)
 
@@ -251,7 +252,9 @@ class GemmBuilder:
         keep = self.problem.dtype in SMALL
         late = self.epilogue is not None or self.spreads
         of_group = self.grid, self.row_tiles, self.channels, self.problem.groups
-        return ProductWork(*of_group, self.size, keep, late, self.spreads)
+        lines_shared = self.weights_apart and self.tile.rows * self.size % LINE_BYTES  # by neighbouring row tiles
+        apart = self.weight_strides[1] * self.size if lines_shared else 0
+        return ProductWork(*of_group, self.size, keep, late, self.spreads, apart=apart)
 
     def product(self) -> _Product:
         """Choose the blocking, or take it from the settings."""
@@ -350,7 +353,7 @@ class GemmBuilder:
         past = product_past_caches(self.planner, problem, self.tile.columns, in_order=self.spreads)
         more: dict[str, int] = {}
         if self.one_tap:
-            more |= {"WEIGHTS_APART": 1} if self.in_place and problem.direction == "backward_data" else {}
+            more |= {"WEIGHTS_APART": 1} if self.weights_apart else {}
             more |= {} if grid.plain else {"STRIDE": grid.axes[2].stride}
             more |= {"SPREAD": 1} if self.spreads else {}
         return Launch(
