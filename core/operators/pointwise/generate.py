@@ -56,12 +56,12 @@ class Launches:
 
 
 def outgrows_caches(planner: Planner, nbytes: int) -> bool:
-    """Return whether an output is so large that who reads it next finds nothing of it in a cache."""
+    """Return whether outputs are so large that who reads them next finds nothing of them in a cache."""
     return nbytes >= planner.device.kept_in_caches
 
 
 def rows_past_caches(planner: Planner, nbytes: int, row: int, lanes: int) -> dict[str, int]:
-    """Return the macro with which rows of an output, so many elements each, are stored past the caches, if that gains.
+    """Return the macro with which rows of outputs, so many elements each, are stored past the caches, if that gains.
 
     Rows have to be whole vectors: lines that are stored in part would be read first, to be filled.
     """
@@ -238,7 +238,7 @@ class _Generator:
         size = ceil_div(rows, rows_per_item) * pieces
         unit = 2 if any_inner else None
         defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner, unit=unit)
-        nbytes = rows * length * np.dtype(self.loop.dtype).itemsize
+        nbytes = rows * length * np.dtype(self.loop.dtype).itemsize * len(self.numbers)
         defines |= rows_past_caches(self.planner, nbytes, length if rows > 1 else self.lanes, self.lanes)
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
 
