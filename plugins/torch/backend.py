@@ -17,7 +17,7 @@ from clgraft.core.graph import Copies
 from clgraft.core.planning.precision import FLOAT32, mixed_precision
 from clgraft.plugins.torch.execution import Pair
 from clgraft.plugins.torch.explanation import Explanation
-from clgraft.plugins.torch.joint import multiply_by_masks, read_clipped, read_maxima
+from clgraft.plugins.torch.joint import make_blanks_alone, multiply_by_masks, read_clipped, read_maxima
 from clgraft.plugins.torch.regions import expect_regions, take_regions
 from clgraft.plugins.torch.traced import cast_automatically, keep_resizing
 
@@ -87,6 +87,7 @@ def compiler(
         return _boxed(take_regions(module, context, found, (), _pair(module), backward=True, strict=strict))
 
     def split(joint: GraphModule, *arguments: Any, **keywords: Any) -> Any:
+        make_blanks_alone(joint)
         read_maxima(joint)
         read_clipped(joint)
         multiply_by_masks(joint)

@@ -18,6 +18,29 @@ FORWARD = {  # gradients that read indices -> what computes these, and ours that
     aten.adaptive_max_pool3d_backward.default: (aten.adaptive_max_pool3d.default, adaptive_max_pool_backward),
 }
 
+BLANKS = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default}
+
+
+def make_blanks_alone(joint: GraphModule) -> None:
+    """Make memory without contents without the tensor whose form it has: no call has to wait for that tensor.
+
+    Where sizes change from call to call, their tensor has to say them.
+    """
+    graph = joint.graph
+    for node in list(graph.nodes):
+        if node.target not in BLANKS:
+            continue
+        value = node.meta["val"]
+        if not all(isinstance(number, int) for number in (*value.shape, *value.stride())):
+            continue
+        form = {"dtype": value.dtype, "device": value.device, "pin_memory": False}
+        with graph.inserting_before(node):
+            blank = graph.call_function(aten.empty_strided.default, (list(value.shape), list(value.stride())), form)
+        blank.meta = dict(node.meta)
+        node.replace_all_uses_with(blank)
+        graph.erase_node(node)
+    joint.recompile()
+
 
 def read_maxima(joint: GraphModule) -> None:
     """Let gradients of max pooling read the maxima instead of their indices, which then are never computed."""

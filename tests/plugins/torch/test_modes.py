@@ -95,6 +95,22 @@ def test_dropout_draws_what_eager_pytorch_draws():
     assert not torch.equal(model(torch.linspace(-1, 1, 48).reshape(6, 8)) == 0, results[0][0] == 0)
 
 
+def test_what_is_dropped_in_place_waits_for_no_values():
+    """The mask has the form of the values that it multiplies, but needs none of them: each pass is one region."""
+    net = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.4, inplace=True))
+    net.append(nn.Linear(5, 7))
+    eager, found = copy.deepcopy(net), Explanation()
+    results = []
+    for run, model in ((compiled(net, found), net), (eager, eager)):
+        torch.manual_seed(11)
+        y = run(torch.linspace(-1, 1, 2 * 3 * 49).reshape(2, 3, 7, 7))
+        y.square().sum().backward()
+        results.append([y.detach(), *(p.grad for p in model.parameters())])
+    for ours, theirs in zip(*results):
+        assert difference(ours, theirs) < 1e-5
+    assert found.regions == 2 and all("empty" in name or "bernoulli" in name for name in found.kept), found
+
+
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6(), nn.ReLU6(inplace=True), nn.Hardtanh()])
 def test_what_is_in_front_of_a_rectifier_is_not_kept(activation):
     """Backward reads the images, the convolutions' results and the rectifier's, each once, and no norm's."""
