@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 import clgraft.plugins.torch.lowering  # noqa: F401  fills the table
 from clgraft.core import Context
@@ -23,6 +24,8 @@ from clgraft.plugins.torch.orders import Order, order_of
 from clgraft.plugins.torch.views import read_as_shapes
 
 aten = torch.ops.aten
+
+PREFIX = "fused_"  # of the names of regions in a graph
 
 # operators that compute nothing: a region does not consist of them alone
 IDLE = {
@@ -69,8 +72,8 @@ def _types(context: Context) -> set[torch.dtype]:
     return {kind for kind, name in DTYPES.items() if name != "float64" or context.device.has_fp64}
 
 
-def _partition(module: GraphModule, context: Context) -> tuple[CapabilityBasedPartitioner, list[Any], dict[Node, str]]:
-    """Return the partitioner, the parts of a graph that can be lowered, and why other calls cannot.
+def _partition(module: GraphModule, context: Context) -> tuple[list[dict[Node, None]], dict[Node, str]]:
+    """Return the parts of a graph that can be lowered, and why other calls cannot.
 
     Each call is lowered alone, then each part as a whole; what refuses stays PyTorch's, not what is next to it.
     """
@@ -79,12 +82,47 @@ def _partition(module: GraphModule, context: Context) -> tuple[CapabilityBasedPa
     calls = [node for node in places if node.op == "call_function" and node.target is not operator.getitem]
     refused = dict(_refusals(([call] for call in calls), types))
     while True:
-        partitioner = CapabilityBasedPartitioner(module, _Support(refused), allows_single_node_partition=True)
-        parts = [part for part in partitioner.propose_partitions() if any(n.target not in IDLE for n in part.nodes)]
-        again = dict(_refusals((sorted(part.nodes, key=places.__getitem__) for part in parts), types))
+        parts = _parts_of(module, _Support(refused))
+        again = dict(_refusals((sorted(part, key=places.__getitem__) for part in parts), types))
         if not again:
-            return partitioner, parts, refused
+            return parts, refused
         refused.update(again)
+
+
+def _parts_of(module: GraphModule, support: _Support) -> list[dict[Node, None]]:
+    """Return the parts of a graph that are regions: those that compute something."""
+    whole = _whole(module, support)
+    if whole is not None:
+        return [whole] if whole else []
+    found = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True).propose_partitions()
+    return [dict.fromkeys(part.nodes) for part in found if any(node.target not in IDLE for node in part.nodes)]
+
+
+def _whole(module: GraphModule, support: _Support) -> dict[Node, None] | None:
+    """Return all calls that can be lowered, as one part; None if one of them needs a call that needs another of them.
+
+    PyTorch's partitioner takes seconds for a graph of thousands of calls. Calls that compute nothing are left out
+    unless they read or serve others, or read the same values.
+    """
+    calls: set[Node] = set()
+    after: set[Node] = set()  # what waits for a call that can be lowered
+    for node in module.graph.nodes:
+        sources = node.all_input_nodes
+        if support.is_node_supported({}, node):
+            if not after.isdisjoint(sources):
+                return None
+            calls.add(node)
+        elif not (after.isdisjoint(sources) and calls.isdisjoint(sources)):
+            after.add(node)
+    connected: set[Node] = set()
+    waiting = [node for node in calls if node.target not in IDLE]
+    while waiting:
+        node = waiting.pop()
+        if node not in connected:
+            connected.add(node)
+            readers = (reader for source in node.all_input_nodes for reader in (source, *source.users))
+            waiting += [near for near in (*readers, *node.users) if near in calls and near not in connected]
+    return dict.fromkeys(node for node in module.graph.nodes if node in connected)
 
 
 def _refusals(parts: Iterable[list[Node]], types: set[torch.dtype]) -> Iterable[tuple[Node, str]]:
@@ -112,7 +150,7 @@ def expect_regions(modules: Iterable[GraphModule], context: Context) -> None:
     kept: dict[str, str] = {}
     for module in modules:
         _prepare(module)
-        _, _, refused = _partition(module, context)
+        _, refused = _partition(module, context)
         kept.update({str(node.target): reason for node, reason in refused.items() if _counts(node)})
     if kept:
         texts = [f"{name} ({reason})" for name, reason in kept.items()]
@@ -164,10 +202,10 @@ def take_regions(
     if strict:
         expect_regions([module], context)
     _prepare(module)
-    partitioner, partitions, refused = _partition(module, context)
+    partitions, refused = _partition(module, context)
     for node, reason in refused.items():
         found.keep(str(node.target), reason, _counts(node))
-    fused = partitioner.fuse_partitions(partitions)
+    fused = fuse_by_partitions(module, partitions, prefix=PREFIX)
     calls = {n: fused.get_submodule(n.target) for n in fused.graph.nodes if _is_region(n)}
     inputs = [node for node in fused.graph.nodes if node.op == "placeholder"]
     kept = {node for place, node in enumerate(inputs) if place in lasting}
@@ -195,7 +233,7 @@ def take_regions(
 
 
 def _is_region(node: Node) -> bool:
-    return node.op == "call_module" and str(node.target).startswith("fused_")
+    return node.op == "call_module" and str(node.target).startswith(PREFIX)
 
 
 def _returned(module: GraphModule, count: int | None) -> set[Node]:
