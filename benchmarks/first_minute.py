@@ -3,6 +3,8 @@
 Every row is a new process, first with empty caches, then again with the caches that the first one filled:
 
 net NAME       a net of MXNet's model zoo, swapped, one image; `--training` runs a training step
+net torch:NAME a net of torchvision in `torch.compile`, two images of 64 x 64 pixels, then three; `--backend aot_eager`
+               shows what PyTorch takes for the same, `--dynamic` marks the number of images as one that changes
 operators      single operators in the core, each in a process of its own
 model FILE     `clgraft run FILE`, from the start of the process to its end; with `--weights` where they are a file
 shapes [N]     N random shapes of several operators (default: 400): programs, plans and memory that are kept
@@ -56,7 +58,40 @@ def measured(call: Callable[[], Any]) -> dict[str, Any]:
     }
 
 
-def run_net(name: str, training: bool) -> dict[str, Any]:
+def run_net(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Run a net once."""
+    source, found, net = name.rpartition(":")
+    if found and source != "torch":
+        raise SystemExit(f"[first_minute] got net {name}, expected a name of MXNet's model zoo, or torch:NAME")
+    if source:
+        return run_torch(net, options.training, options.backend, options.dynamic)
+    return run_mxnet(name, options.training)
+
+
+def run_torch(name: str, training: bool, backend: str, dynamic: bool) -> dict[str, Any]:
+    """Compile a net and run it once, and once with another batch size."""
+    import torch
+
+    from clgraft import core
+    from clgraft.plugins.torch.bench_models import of_torchvision
+
+    model = torch.compile(of_torchvision(name).train(training), backend=backend)
+    core.context()
+
+    def call(batch: int) -> None:
+        images = torch.randn(batch, 3, 64, 64)
+        if dynamic:
+            torch._dynamo.mark_dynamic(images, 0)
+        with torch.set_grad_enabled(training):
+            result = model(images)
+        if training:
+            result.square().mean().backward()
+
+    found = measured(lambda: call(2))
+    return {**found, "seconds of a new batch size": measured(lambda: call(3))["seconds"]}
+
+
+def run_mxnet(name: str, training: bool) -> dict[str, Any]:
     """Run a swapped net once."""
     import clgraft.mxnet_ops  # isort: skip
     import mxnet as mx
@@ -142,7 +177,7 @@ def run_shapes(count: int) -> dict[str, Any]:
     }
 
 
-def run_breakdown(name: str, training: bool) -> dict[str, Any]:
+def run_breakdown(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """Run a net once and print the programs that it builds."""
     from clgraft.core.runtime import program_cache
 
@@ -162,7 +197,7 @@ def run_breakdown(name: str, training: bool) -> dict[str, Any]:
         return program
 
     program_cache.build = build
-    found = run_net(name, training)
+    found = run_net(options, name)
     for cpu, seconds, what in sorted(rows, reverse=True):
         print(f"  {cpu:6.2f} CPU s {seconds:6.2f} s  {what}")
     return found
@@ -172,17 +207,19 @@ def main() -> int:
     """Print the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("net", "operators", "model", "shapes", "breakdown"))
-    parser.add_argument("name", nargs="?", default="", help="of Gluon's model zoo, a file, or the number of shapes")
+    parser.add_argument("name", nargs="?", default="", help="of a net, a file, or the number of shapes")
     parser.add_argument("--weights", metavar="FILE", help="of a model: a .caffemodel or .params")
     parser.add_argument("--training", action="store_true", help="a training step instead of inference")
+    parser.add_argument("--backend", default="clgraft", help="of torch.compile")
+    parser.add_argument("--dynamic", action="store_true", help="mark PyTorch's batch size as one that changes")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--once", metavar="TEXT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     name = options.name or ("400" if options.what == "shapes" else "resnet50_v1")
     if options.once is not None:
         runs = {
-            "net": lambda: run_net(name, options.training),
-            "breakdown": lambda: run_breakdown(name, options.training),
+            "net": lambda: run_net(options, name),
+            "breakdown": lambda: run_breakdown(options, name),
             "operators": lambda: run_operator(options.once),
             "model": lambda: run_model(name, options.weights),
             "shapes": lambda: run_shapes(int(name)),
@@ -200,7 +237,8 @@ def main() -> int:
                 *lines, answer = done.stdout.splitlines()
                 found = json.loads(answer)
                 print(*lines, sep="\n", end="\n" if lines else "")
-                rest = ", ".join(f"{key} {value:.0f}" for key, value in found.items() if key not in MEASURED)
+                more = {key: value for key, value in found.items() if key not in MEASURED}
+                rest = ", ".join(f"{key} {value:.{2 if 'seconds' in key else 0}f}" for key, value in more.items())
                 times = f"{found['seconds']:7.2f} s {found['cpu']:7.2f} CPU s"
                 print(f"{title:22} {caches:12} {found['programs']:4} programs {times}  {rest}", flush=True)
                 rows.append({"what": title, "caches": caches, **found})
