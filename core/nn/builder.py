@@ -238,6 +238,8 @@ class Build:
     def after_backward(self, *tensors: Tensor) -> Iterator[None]:
         """Have what is added in the context run after the backward pass, if there is one.
 
+        Of several contexts the last comes first, as in a backward pass.
+
         Parameters
         ----------
         *tensors : Tensor
@@ -245,7 +247,8 @@ class Build:
         """
         first = self.here
         yield
-        self._after.update(dict.fromkeys(range(first, self.here), tuple(tensor.name for tensor in tensors)))
+        owners = tuple(tensor.name for tensor in tensors)
+        self._after = {**dict.fromkeys(range(first, self.here), owners), **self._after}
 
     # passes
 
@@ -265,7 +268,7 @@ class Build:
             Of the graph's passes (see `switched_on`): batch norms take the scales after them before that.
         """
         whole = self.graph.graph(*(tensor.name for tensor in outputs))
-        late = sorted(self._after)
+        late = list(self._after)
         stated, scaled, norms = self._with_scales(whole, "scales" in switched_on(switches))
         gone = {*self._after, *scaled}
         graph = whole.with_nodes(norms.get(i, node) for i, node in enumerate(whole.nodes) if i not in gone)

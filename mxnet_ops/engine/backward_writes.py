@@ -4,21 +4,30 @@ MXNet's own batch norm declares that its backward changes the moving statistics,
 it. A Custom operator cannot. Its backward does *read* its auxiliary states as far as the engine knows: a write that is
 queued after the backward waits for it, and readers that come later wait for that write. Such a write, which changes
 nothing, follows here on every backward, for the auxiliary states of executors and of recorded calls.
+
+Nothing orders the backwards of several calls that change the same states, so they leave what they would write aside,
+and the write that follows changes the states by all of it, in the order of MXNet's own backwards.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import mxnet as mx
+from mxnet.base import check_call
 
 from clgraft.mxnet_ops.engine import plain
-from clgraft.mxnet_ops.engine.changes import changed
+from clgraft.mxnet_ops.engine.backward_order import Changes, Order, name_of, number_of_call, symbol_of, wanted_of
+from clgraft.mxnet_ops.engine.calls import ffi, lib
+from clgraft.mxnet_ops.engine.changes import address_of, changed
 from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator
 
@@ -31,7 +40,38 @@ AROUND: list[Callable[[bool], Callable[[], None]]] = []
 
 _lock = threading.Lock()
 _recording = threading.local()  # op_types: of the calls recorded in this thread since its last backward
-_recorded: dict[int, list[Any]] = {}  # handle -> the array, and how many more backwards it is remembered for
+
+
+@dataclass
+class _State:
+    """An auxiliary state of recorded calls.
+
+    Attributes
+    ----------
+    array : NDArray
+    left : int
+        For how many more backwards it is remembered.
+    calls : int
+        How many operators change it in a backward that may be still to come.
+    times : int
+        How often a call does at most.
+    """
+
+    array: Any
+    left: int = 0
+    calls: int = 0
+    times: int = 1
+
+
+class _Waiting(NamedTuple):
+    """An array that several backwards change, and the changes."""
+
+    array: Any
+    changes: Changes
+
+
+_recorded: dict[int, _State] = {}  # by handle
+_several: set[int] = set()  # handles of those that more than one operator may change
 
 
 def announce(arrays: Iterable[Any]) -> None:
@@ -46,40 +86,95 @@ def announce(arrays: Iterable[Any]) -> None:
             mx.nd._internal._mul_scalar(array, scalar=1.0, out=array)
 
 
-def remember(op_types: Iterable[str], arrays: Iterable[Any]) -> None:
-    """Keep the names and the auxiliary states of a recorded call until its backward comes."""
+def remember(op_types: Iterable[str], arrays: Iterable[tuple[Any, int]]) -> list[Any]:
+    """Keep the names of a recorded call, and its auxiliary states with their uses, until its backward comes.
+
+    Returns
+    -------
+    list of NDArray
+        States of which other calls may have a backward to come.
+    """
     _recording.__dict__.setdefault("op_types", {}).update(dict.fromkeys(op_types, True))
+    others = []
     with _lock:
-        for array in arrays:
-            _recorded[array.handle.value] = [array, plain.BACKWARDS]
+        for array, times in arrays:
+            handle = array.handle.value
+            state = _recorded.setdefault(handle, _State(array))
+            if state.calls:
+                others.append(array)
+            state.left = plain.BACKWARDS
+            state.calls += times
+            if state.calls > 1:
+                state.times = max(state.times, times)
+                _several.add(handle)
+    return others
 
 
 def announce_recorded() -> None:
     """Queue a write to each state that is remembered."""
     with _lock:
-        arrays = [entry[0] for entry in _recorded.values()]
-        for entry in _recorded.values():
-            entry[1] -= 1
-        for handle in [handle for handle, entry in _recorded.items() if not entry[1]]:
-            del _recorded[handle]
+        arrays = [state.array for state in _recorded.values()]
+        for handle, state in list(_recorded.items()):
+            state.left -= 1
+            if handle not in _several:
+                state.calls = 0
+            if not state.left:
+                del _recorded[handle]
+                _several.discard(handle)
     announce(arrays)
+
+
+def _push(waiting: list[_Waiting], end: bool) -> None:
+    """Queue what begins or ends that backwards leave changes of arrays aside."""
+    handles = ffi.new("uintptr_t[]", [one.array.handle.value for one in waiting])
+    numbers = [number for _, (order, calls) in waiting for number in (len(order), *order, *calls)]
+    given = ffi.new("int32_t[]", numbers) if end else ffi.NULL
+    check_call(lib.clg_mx_push_averages(handles, len(waiting), given, len(numbers)))
+
+
+def _waiting_for(original: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> list[_Waiting]:
+    """Return the states that several operators of a backward change; the backward is about to begin."""
+    given = inspect.signature(original).bind(*args, **kwargs).arguments
+    heads = given.get("heads", given.get("self"))
+    variables = given.get("variables", ())
+    variables = variables if isinstance(variables, (list, tuple)) else [variables]
+    retained = given.get("retain_graph") or given.get("create_graph")
+    try:
+        graph = json.loads(symbol_of(heads).tojson())
+    except mx.MXNetError:  # there is no such graph: the backward fails as well
+        return []
+    order = Order(graph, wanted_of(graph, variables), number_of_call)
+    found: dict[int, _Waiting] = {}
+    with _lock:
+        for handle in list(_several):
+            state = _recorded[handle]
+            name = name_of(state.array)
+            if not name or not order.reads(name):
+                continue
+            changes = order.of_calls(name, state.times)
+            if len(changes.order) > 1:
+                found[address_of(state.array)] = _Waiting(state.array, changes)
+            if not retained:  # MXNet forgets the other calls, too
+                state.calls, state.times = 0, 1
+                _several.discard(handle)
+    return list(found.values())
 
 
 def _changes_states(family: type[Operator] | None) -> bool:
     return family is not None and family.auxiliary is not Operator.auxiliary
 
 
-def state_names(symbol: mx.sym.Symbol) -> list[str]:
-    """Return the names of the auxiliary states that operators of this package change in backward."""
+def state_uses(symbol: mx.sym.Symbol) -> Mapping[str, int]:
+    """Return how many operators of this package change an auxiliary state in backward, by the states' names."""
     text = symbol.tojson()
     if not any(f'"{op_type}"' in text for op_type, family in FAMILIES.items() if _changes_states(family)):
-        return []
+        return {}
     nodes, found = json.loads(text)["nodes"], []
     states = set(symbol.list_auxiliary_states())
     for node in nodes:
         if node["op"] == "Custom" and _changes_states(FAMILIES.get(node["attrs"].get("op_type"))):
             found += [nodes[entry[0]]["name"] for entry in node["inputs"] if nodes[entry[0]]["name"] in states]
-    return list(dict.fromkeys(found))
+    return Counter(found)
 
 
 def clgraft_types(symbol: mx.sym.Symbol) -> list[str]:
@@ -97,14 +192,15 @@ class CachedOp(mx.nd.CachedOp):  # type: ignore[misc]
     def __init__(self, sym: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> None:
         super().__init__(sym, *arguments, **kwargs)
         names = sym.list_inputs()
-        self._states = [names.index(name) for name in state_names(sym)]
+        self._states = [(names.index(name), uses) for name, uses in state_uses(sym).items()]
         self._op_types = clgraft_types(sym)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().__call__(*args, **kwargs)
         if self._op_types and mx.autograd.is_recording():
-            remember(self._op_types, (args[place] for place in self._states))
-        return result
+            others = remember(self._op_types, ((args[place], uses) for place, uses in self._states))
+            if others:  # forwards of static graphs do not write states: without this nothing would order the calls
+                announce(others)
+        return super().__call__(*args, **kwargs)
 
 
 def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,6 +210,9 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         # first: what these wait for would else wait for all that the next line's operation does
         ends = [begin(original.__name__ == "grad") for begin in AROUND]
         plain.before_backward()
+        waiting = _waiting_for(original, args, kwargs) if _several else []
+        if waiting:
+            _push(waiting, False)
         try:
             result = original(*args, **kwargs)
         except mx.MXNetError as failure:
@@ -130,6 +229,8 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"[{op_types}] got a gradient of a gradient, expected the first order: {reason}"
             ) from failure
         finally:
+            if waiting:
+                _push(waiting, True)
             for end in ends:
                 end()
         if original.__name__ != "grad":  # the graph of `grad` may be differentiated again
@@ -141,14 +242,34 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
+def _states_of(executor: mx.executor.Executor) -> tuple[list[Any], list[_Waiting]]:
+    """Return the states that backward changes, and those that several operators change."""
+    uses, arrays = state_uses(executor._symbol), executor.aux_dict
+    waiting = []
+    if any(count > 1 for count in uses.values()):
+        graph = json.loads(executor._symbol.tojson())
+        order = Order(graph, [name for name, array in executor.grad_dict.items() if array is not None])
+        found = {name: order.of_calls(name).order for name, count in uses.items() if count > 1}
+        waiting = [_Waiting(arrays[name], Changes(places, [0] * len(places))) for name, places in found.items()]
+    return [arrays[name] for name in uses], waiting
+
+
 def _executor_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(self: mx.executor.Executor, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
         found = self.__dict__.get("_clgraft_states")
         if found is None:
-            found = self._clgraft_states = [self.aux_dict[name] for name in state_names(self._symbol)]
-        announce(found)
+            found = self._clgraft_states = _states_of(self)
+        states, waiting = found
+        if not waiting:
+            result = original(self, *args, **kwargs)
+        else:
+            _push(waiting, False)
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                _push(waiting, True)
+        announce(states)
         return result
 
     return backward

@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core import abi
-from clgraft.core.graph import Call, single_call
+from clgraft.core.graph import Call, Graph, single_call
 from clgraft.core.graph.structure import SKIPPED
 from clgraft.core.runtime import arrays
 from clgraft.core.runtime.plan import ACCUMULATE, DTYPE_CODES, SKIP
@@ -45,6 +45,15 @@ def copy_of(place: int) -> str:
     return f"copy{place}"
 
 
+def kept_shares(graph: Graph) -> dict[str, float]:
+    """Return what a graph multiplies each of its moving averages by before it adds to it."""
+    found: dict[str, float] = {}
+    for node in graph.nodes:
+        for name in node.changes:
+            found[name] = found.get(name, 1.0) * float(dict(zip(node.problem.scalars(), node.scalars))["keep"])
+    return found
+
+
 @dataclass
 class _Filled:
     """Arguments of a plan for C: see ``clg_mx_argument``, ``clg_mx_pass``."""
@@ -52,6 +61,7 @@ class _Filled:
     arguments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     fixed: list[tuple[Any, int, int, int]] = field(default_factory=list)
     copies: list[int] = field(default_factory=list)
+    averages: list[tuple[float, int, int]] = field(default_factory=list)
     keeps: bool = False
 
 
@@ -113,6 +123,7 @@ class Pass:
             "requests": ffi.new("int32_t[]", list(modes)),
             "fixed": ffi.new("clg_mx_memory[]", filled.fixed),
             "copies": ffi.new("int32_t[]", filled.copies) if max(filled.copies, default=-1) >= 0 else ffi.NULL,
+            "averages": ffi.new("clg_mx_average[]", filled.averages),
             "zeros": ffi.new("clg_mx_zero[]", zeros),
         }
         step = {
@@ -134,13 +145,14 @@ class Pass:
                 "keeps": filled.keeps,
                 "request_count": len(modes) - 1,
                 "zero_count": len(zeros),
+                "average_count": len(filled.averages),
             },
         )
         return made, (call, *blocks.values(), *step.values())
 
     def _filled(self, which: int, call: Call | None, mode: Mapping[str, int], places: Mapping[str, int]) -> _Filled:
         """Return which memory fills which argument of a call."""
-        filled, bound = _Filled(), self.lowered.bound
+        filled, bound, kept = _Filled(), self.lowered.bound, kept_shares(self.lowered.graph)
         for argument, name in zip(call.arguments, call.names) if call else ():
             group, place, copy, requested = -1, 0, -1, int(name in mode)
             constant = call.constants.get(name) if call else None
@@ -155,6 +167,8 @@ class Pass:
                 filled.keeps = filled.keeps or group == KEPT or copy >= 0
                 if group in (STATE, KEPT):
                     group, place = STATE, places[name]
+            if name in kept and fixed is None:
+                filled.averages.append((kept[name], len(filled.arguments), 0))
             filled.arguments.append((group, place, requested, DTYPE_CODES[argument.dtype], argument.nbytes))
             filled.copies.append(copy)
         return filled

@@ -116,7 +116,8 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if not recording:
             return outputs
-        backward_writes.remember((operator.op_type,), inputs[len(operator.arguments) :])
+        states = inputs[len(operator.arguments) :]
+        backward_writes.remember((operator.op_type,), ((state, 1) for state in states))
         if not guarded:
             return outputs
         if not isinstance(outputs, (list, tuple)):

@@ -13,6 +13,7 @@ import cffi
 HERE = Path(__file__).resolve().parent
 ABI = HERE.parents[2] / "core" / "abi"
 SOURCES = (
+    "averages.c",
     "execution.c",
     "failures.c",
     "forks.c",

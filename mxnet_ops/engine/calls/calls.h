@@ -84,6 +84,12 @@ typedef struct clg_mx_memory {
     uint64_t offset;
 } clg_mx_memory;
 
+/* An argument of a pass that is a moving average: the pass multiplies it by a number, and adds to it. */
+typedef struct clg_mx_average {
+    double keep;
+    uint32_t argument, reserved;
+} clg_mx_average;
+
 /* A pass for one set of write requests. Those of a region, and the region, are Python's, which keeps them while they
  * run. */
 typedef struct clg_mx_pass {
@@ -92,11 +98,12 @@ typedef struct clg_mx_pass {
     const clg_mx_memory *fixed;
     const clg_mx_zero *zeros;
     const int32_t
-        *copies;      /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
-    clg_mx_step step; /* without a plan: there is nothing to run */
-    int32_t which;    /* 0 forward in inference, 1 forward in training, 2 and 3 the backward of these */
-    int32_t keeps;    /* it reads or writes the values that live from forward to backward */
-    uint32_t request_count, zero_count;
+        *copies; /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
+    const clg_mx_average *averages; /* that are MXNet's arrays */
+    clg_mx_step step;               /* without a plan: there is nothing to run */
+    int32_t which;                  /* 0 forward in inference, 1 forward in training, 2 and 3 the backward of these */
+    int32_t keeps;                  /* it reads or writes the values that live from forward to backward */
+    uint32_t request_count, zero_count, average_count;
 } clg_mx_pass;
 
 /* What a region or a single operator does for given shapes. */
@@ -159,6 +166,11 @@ int32_t clg_mx_push_update(const clg_mx_rule *rule, const clg_mx_parameter *para
 /* Hands MXNet's engine an operation after which arrays, and with `gradients` theirs too, have MXNet's own layout: what
  * is queued later finds it so. By their handles; -1 if that fails (MXGetLastError). */
 int32_t clg_mx_push_plain(const uintptr_t *arrays, uint32_t count, int32_t gradients);
+/* Hands MXNet's engine an operation between which and the next one for the same arrays backwards leave aside what they
+ * change of moving averages. changes: NULL for the first; for the next one, which changes the arrays, for each array a
+ * count, then places among the operators that change it, in the order of the changes, then for each operator the call
+ * that it belongs to. -1 if that fails (MXGetLastError). */
+int32_t clg_mx_push_averages(const uintptr_t *arrays, uint32_t count, const int32_t *changes, uint32_t change_count);
 /* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
 int64_t clg_mx_held(void);
 int64_t clg_mx_kept(void);

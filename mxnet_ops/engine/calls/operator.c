@@ -5,11 +5,14 @@
 #include "operator.h"
 #include "questions.h"
 
+static uint64_t serials;
+
 clg_mx_execution *clg_mx_make(clg_mx_call *call, known_work *known) {
     const clg_mx_work *work = &known->work;
     clg_mx_execution *execution = calloc(1, sizeof *execution + (work->state_count + 1) * sizeof *execution->memory);
     if (!execution) return NULL;
     *execution = (clg_mx_execution){.call = call, .known = known, .work = work, .keeps = !work->is_region};
+    execution->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
     execution->region = work->is_region ? NULL : &known->region;
     execution->own = execution->memory;
     for (int i = 0; i < 3; i++) execution->contexts[i] = execution;

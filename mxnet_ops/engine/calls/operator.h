@@ -19,6 +19,7 @@ struct clg_mx_execution {
     bool train;       /* of the last forward: backward follows it */
     bool keeps;       /* memory for the kept values is there */
     uint64_t version; /* of the inputs of the last forward that trained; no two forwards have the same */
+    uint64_t serial;  /* in the order in which they are made */
     void *contexts[3];
     clg_mx_memory memory[]; /* a single operator's own */
 };

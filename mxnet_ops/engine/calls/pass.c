@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "averages.h"
 #include "failures.h"
 #include "mxnet.h"
 #include "pass.h"
@@ -36,13 +37,15 @@ int32_t clg_mx_copy_pass(clg_mx_execution *execution, const clg_mx_pass *pass) {
     size_t scalars = step->scalar_count * sizeof *step->scalars;
     size_t zeros = pass->zero_count * sizeof *pass->zeros;
     size_t requests = (pass->request_count + 1) * sizeof *pass->requests;
+    size_t averages = pass->average_count * sizeof *pass->averages;
     size_t text = strlen(step->problem) + 1;
-    clg_mx_pass *made = malloc(sizeof *made + arguments + scalars + zeros + requests + text);
+    clg_mx_pass *made = malloc(sizeof *made + arguments + scalars + averages + zeros + requests + text);
     if (!made) return clg_mx_fail(execution->call->text, "got no memory for a pass");
     char *room = (char *)(made + 1);
     *made = *pass;
     made->step.arguments = placed(&room, step->arguments, arguments);
     made->step.scalars = placed(&room, step->scalars, scalars);
+    made->averages = placed(&room, pass->averages, averages);
     made->zeros = placed(&room, pass->zeros, zeros);
     made->requests = placed(&room, pass->requests, requests);
     made->step.problem = placed(&room, step->problem, text);
@@ -128,7 +131,11 @@ static bool run_found(clg_mx_execution *execution, const clg_mx_pass *pass, cons
     if (!make_room(execution, pass->step.argument_count)) return false;
     for (uint32_t i = 0; i < pass->step.argument_count; i++)
         execution->buffers[i] = bind(execution, pass, given, &pass->step.arguments[i]);
+    bool good = true;
+    clg_mx_share *shares = clg_mx_set_aside(execution, pass, &good);
+    if (!good) return false;
     *status = run_plan(execution, pass);
+    clg_mx_leave_aside(shares, !*status);
     return true;
 }
 
