@@ -165,6 +165,14 @@ def update_count(build: Build, count: Tensor, *, keep: float, add: float) -> Non
     build.update("y0 = keep * x0 + share;", [], [count], {"keep": keep, "share": add})
 
 
+def take_share(build: Build, average: Tensor, share: Tensor, *, keep: float) -> None:
+    """Change a moving average in place: it is multiplied by `keep`, and what is in `share` moves to it.
+
+    A share is what `update_averages` makes of zeros in the place of the average.
+    """
+    build.update("y0 = keep * x0 + x1; y1 = 0;", [], [average, share], {"keep": keep})
+
+
 def counted_average(build: Build, total: Tensor, count: Tensor) -> Tensor:
     """Return a moving sum divided by the number of values in it, zeros for none."""
     return build.pointwise("y0 = x1 == 0 ? 0 : x0 * (1 / x1);", [total, count])[0]

@@ -7,7 +7,7 @@ another, up to the heads; an operator comes after all that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import mxnet as mx
@@ -42,10 +42,16 @@ class Order:
         Names of the variables whose gradients are wanted, in MXNet's order.
     called : callable
         Returns of a node's number and name by what calls are sorted as they were made.
+    alike : sequence of collection of str
+        Names of variables that stand for the same ones.
     """
 
     def __init__(
-        self, graph: Mapping[str, Any], wanted: Sequence[str], called: Callable[[int, str], int] = lambda n, _: n
+        self,
+        graph: Mapping[str, Any],
+        wanted: Sequence[str],
+        called: Callable[[int, str], int] = lambda n, _: n,
+        alike: Sequence[Collection[str]] = (),
     ) -> None:
         self._nodes, self._called = graph["nodes"], called
         self._readers: dict[int, dict[int, list[int]]] = {}  # of each output of a node, the last first
@@ -55,12 +61,13 @@ class Order:
         self._places: dict[int, int] = {}
         self._variables = {node["name"]: number for number, node in enumerate(self._nodes) if node["op"] == "null"}
         for name in wanted:
-            if name in self._variables:
-                self._visit(self._variables[name])
+            names = next((one for one in alike if name in one), (name,))
+            variables = [self._variables[one] for one in names if one in self._variables]
+            self._visit(sorted({one for variable in variables for one in self._flowing(variable)}, reverse=True))
 
-    def _visit(self, variable: int) -> None:
-        waiting: list[tuple[int, Iterator[int]]] = [(variable, self._flowing(variable))]
-        entered = {variable}
+    def _visit(self, readers: Iterable[int]) -> None:
+        waiting: list[tuple[int, Iterator[int]]] = [(-1, iter(readers))]
+        entered: set[int] = set()
         while waiting:
             number, others = waiting[-1]
             other = next((one for one in others if one not in self._places and one not in entered), None)
@@ -69,7 +76,7 @@ class Order:
                 waiting.append((other, self._flowing(other)))
                 continue
             waiting.pop()
-            if number != variable:
+            if number >= 0:
                 self._places[number] = len(self._places)
 
     def _flowing(self, number: int) -> Iterator[int]:
@@ -80,6 +87,10 @@ class Order:
     def reads(self, name: str) -> int:
         """Return how many operators read a variable."""
         return len(self._calls(name))
+
+    def place_of(self, name: str) -> int:
+        """Return the place of the last backward of those that read a variable; -1 if there is none."""
+        return max((self._places.get(number, -1) for number in self._calls(name)), default=-1)
 
     def of_calls(self, name: str, times: int = 1) -> Changes:
         """Return the changes that the calls which read a variable make.

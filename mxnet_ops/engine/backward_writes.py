@@ -17,9 +17,10 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, Union
 
 import mxnet as mx
 from mxnet.base import check_call
@@ -35,8 +36,12 @@ _SECOND_ORDER = re.compile(
     r"Operator _backward_(squeeze|Custom|mul_scalar) is non-differentiable|CachedOp does not support higher order"
 )
 
-# called before a backward, with whether only the gradients of given arrays are wanted; what it returns is called after
-AROUND: list[Callable[[bool], Callable[[], None]]] = []
+# gets collections of variables that stand for the same ones (see `Order`)
+OrderOf = Callable[[Sequence[Collection[str]]], Union[Order, None]]
+
+# called before a backward, with whether only the gradients of given arrays are wanted, and what returns the order of
+# the backwards in its graph; what it returns is called after
+AROUND: list[Callable[[bool, OrderOf], Callable[[], None]]] = []
 
 _lock = threading.Lock()
 _recording = threading.local()  # op_types: of the calls recorded in this thread since its last backward
@@ -99,7 +104,9 @@ def remember(op_types: Iterable[str], arrays: Iterable[tuple[Any, int]]) -> list
     with _lock:
         for array, times in arrays:
             handle = array.handle.value
-            state = _recorded.setdefault(handle, _State(array))
+            state = _recorded.get(handle)
+            if state is None:
+                state = _recorded[handle] = _State(array)
             if state.calls:
                 others.append(array)
             state.left = plain.BACKWARDS
@@ -132,18 +139,43 @@ def _push(waiting: list[_Waiting], end: bool) -> None:
     check_call(lib.clg_mx_push_averages(handles, len(waiting), given, len(numbers)))
 
 
-def _waiting_for(original: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> list[_Waiting]:
-    """Return the states that several operators of a backward change; the backward is about to begin."""
-    given = inspect.signature(original).bind(*args, **kwargs).arguments
-    heads = given.get("heads", given.get("self"))
-    variables = given.get("variables", ())
-    variables = variables if isinstance(variables, (list, tuple)) else [variables]
-    retained = given.get("retain_graph") or given.get("create_graph")
-    try:
-        graph = json.loads(symbol_of(heads).tojson())
-    except mx.MXNetError:  # there is no such graph: the backward fails as well
+class _Begun:
+    """A backward that is about to begin: MXNet's function, and what it is called with."""
+
+    def __init__(self, original: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> None:
+        self._original, self._args, self._kwargs = original, args, kwargs
+        self._found: list[Order | None] = []
+
+    @cached_property
+    def _given(self) -> Mapping[str, Any]:
+        return inspect.signature(self._original).bind(*self._args, **self._kwargs).arguments
+
+    @property
+    def retains(self) -> bool:
+        """Whether its graph may have another backward."""
+        return bool(self._given.get("retain_graph") or self._given.get("create_graph"))
+
+    def order(self, alike: Sequence[Collection[str]] = ()) -> Order | None:
+        """Return the order of the backwards in its graph; `alike` (see `Order`) counts the first time."""
+        if not self._found:
+            self._found.append(self._order(alike))
+        return self._found[0]
+
+    def _order(self, alike: Sequence[Collection[str]]) -> Order | None:
+        variables = self._given.get("variables", ())
+        variables = variables if isinstance(variables, (list, tuple)) else [variables]
+        try:
+            graph = json.loads(symbol_of(self._given.get("heads", self._given.get("self"))).tojson())
+        except mx.MXNetError:  # there is no such graph: the backward fails as well
+            return None
+        return Order(graph, wanted_of(graph, variables), number_of_call, alike)
+
+
+def _waiting_for(begun: _Begun) -> list[_Waiting]:
+    """Return the states that several operators of a backward change."""
+    order = begun.order()
+    if order is None:
         return []
-    order = Order(graph, wanted_of(graph, variables), number_of_call)
     found: dict[int, _Waiting] = {}
     with _lock:
         for handle in list(_several):
@@ -154,7 +186,7 @@ def _waiting_for(original: Callable[..., Any], args: Any, kwargs: Mapping[str, A
             changes = order.of_calls(name, state.times)
             if len(changes.order) > 1:
                 found[address_of(state.array)] = _Waiting(state.array, changes)
-            if not retained:  # MXNet forgets the other calls, too
+            if not begun.retains:  # MXNet forgets the other calls, too
                 state.calls, state.times = 0, 1
                 _several.discard(handle)
     return list(found.values())
@@ -208,9 +240,10 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         op_types = ", ".join(_recording.__dict__.get("op_types", {}))
         # first: what these wait for would else wait for all that the next line's operation does
-        ends = [begin(original.__name__ == "grad") for begin in AROUND]
+        begun = _Begun(original, args, kwargs)
+        ends = [begin(original.__name__ == "grad", begun.order) for begin in AROUND]
         plain.before_backward()
-        waiting = _waiting_for(original, args, kwargs) if _several else []
+        waiting = _waiting_for(begun) if _several else []
         if waiting:
             _push(waiting, False)
         try:

@@ -87,7 +87,7 @@ class Pass:
         """Return the write mode of an output."""
         return modes[self.lowered.bound[name][1]]
 
-    def fixed(self, name: str, mode: Mapping[str, int]) -> tuple[Any, int] | None:
+    def fixed(self, name: str, mode: Mapping[str, int], pattern: Mapping[str, int]) -> tuple[Any, int] | None:
         """Return the array, and the request, of a value in memory that no array of MXNet's has; None for others."""
         return None
 
@@ -105,7 +105,7 @@ class Pass:
         places : mapping of str to int
             Where the operator at work has its own arrays, copies of inputs among them.
         pattern : mapping of str to int
-            Write modes of the gradients of residents, by the residents' names.
+            Write modes of the gradients of residents, and the calls of what is left aside, by the residents' names.
         """
         graph, bound = self.lowered.graph, self.lowered.bound
         mode = {n: self.mode(n, modes, pattern) for n in graph.outputs if bound[n][0] in (OUT, IN_GRAD)}
@@ -113,7 +113,7 @@ class Pass:
         call = None
         if wanted or graph.states:
             call = self.call(wanted, [name for name in wanted if mode.get(name) == ACCUMULATE])
-        filled = self._filled(which, call, mode, places)
+        filled = self._filled(which, call, mode, places, pattern)
         taken = self.lowering.taken
         zeros = [(place, 0, self.lowering.nbytes(place)) for place in self.lowered.zeros if place < taken]
         if which >= 2:
@@ -150,13 +150,20 @@ class Pass:
         )
         return made, (call, *blocks.values(), *step.values())
 
-    def _filled(self, which: int, call: Call | None, mode: Mapping[str, int], places: Mapping[str, int]) -> _Filled:
+    def _filled(
+        self,
+        which: int,
+        call: Call | None,
+        mode: Mapping[str, int],
+        places: Mapping[str, int],
+        pattern: Mapping[str, int],
+    ) -> _Filled:
         """Return which memory fills which argument of a call."""
         filled, bound, kept = _Filled(), self.lowered.bound, kept_shares(self.lowered.graph)
         for argument, name in zip(call.arguments, call.names) if call else ():
             group, place, copy, requested = -1, 0, -1, int(name in mode)
             constant = call.constants.get(name) if call else None
-            fixed = self.fixed(name, mode) if constant is None else (constant, 0)
+            fixed = self.fixed(name, mode, pattern) if constant is None else (constant, 0)
             if fixed is not None:
                 group, place, requested = lib.CLG_MX_FIXED, len(filled.fixed), fixed[1]
                 filled.fixed.append(memory_of(fixed[0]))

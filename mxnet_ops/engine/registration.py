@@ -55,8 +55,14 @@ class Execution(Protocol):
     def keep(self) -> None:
         """Put memory for what backward reads into `own`."""
 
-    def begin_backward(self) -> int:
-        """Return the pattern of what a backward writes to residents, which nobody else does until it ends."""
+    def begin_backward(self, inputs: Callable[[], Sequence[int]], modes: Callable[[], Sequence[int]]) -> int:
+        """Return the pattern of what a backward writes to residents, which nobody else does until it ends.
+
+        Parameters
+        ----------
+        inputs, modes : callable
+            Return the addresses of the inputs, and the write modes of their gradients.
+        """
 
     def end_backward(self, good: bool) -> None:
         """Let others write to residents."""
@@ -254,8 +260,11 @@ def keep(execution: Any) -> None:
 
 
 @_answer
-def begin_backward(execution: Any, pattern: Any) -> None:
-    pattern[0] = _executions[_key(execution)].begin_backward()
+def begin_backward(execution: Any, input_count: int, inputs: Any, count: int, modes: Any) -> None:
+    def addresses() -> list[int]:
+        return [int(ffi.cast("uintptr_t", inputs[place])) for place in range(input_count)]
+
+    modes[count] = _executions[_key(execution)].begin_backward(addresses, lambda: list(modes[0:count]))
 
 
 @_answer

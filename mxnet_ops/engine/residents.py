@@ -12,7 +12,8 @@ import ctypes
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mxnet as mx
@@ -20,11 +21,18 @@ import numpy as np
 from mxnet.base import _LIB, check_call
 from mxnet.ndarray.ndarray import NDArray, NDArrayBase
 
+from clgraft.core.graph import GraphBuilder
 from clgraft.core.model.memory import Block, Memory
+from clgraft.core.nn import norms
+from clgraft.core.nn.builder import Build
+from clgraft.mxnet_ops.engine.backward_order import Order, name_of
+from clgraft.mxnet_ops.engine.backward_writes import OrderOf
+from clgraft.mxnet_ops.engine.changes import address_of
 from clgraft.mxnet_ops.engine.errors import OperatorError
 
 AVAILABLE = NDArrayBase.__module__ == "mxnet._ctypes.ndarray"  # a build with Cython reads handles without Python
 DTYPE, HALF = "float32", "float16"
+MOST_ADDED = 16  # sets of moving statistics whose changes by several calls stay compiled
 HOST, BOTH, DEVICE = "host", "both", "device"  # where the true elements are
 
 WEIGHT, GRADIENT, MASTER = "weight", "gradient", "master"  # kinds of arrays of a block
@@ -58,6 +66,9 @@ class Home:
         How many were started.
     discards : bool
         Whether a backward leaves the gradients of residents alone, because only others are wanted.
+    changes : dict of int to list of Change
+        Moving statistics that several regions of a backward change, by their identities: the changes that are to come,
+        in the order in which they have to be made.
     """
 
     def __init__(self, context: Any, place: mx.Context) -> None:
@@ -65,26 +76,55 @@ class Home:
         self._place = place
         self.lock = threading.Lock()
         self.backwards, self.discards = 0, False
-        self._tokens: dict[str, tuple[NDArray, NDArray]] = {}  # with their gradients
+        self._tokens: dict[tuple[str, int], tuple[NDArray, NDArray]] = {}  # with their gradients
+        self._numbers: dict[int, int] = {}  # of calls, by the addresses of their tokens
+        self._calls: list[Mapping[int, tuple[int, ...]]] = []  # recorded: what they change (see `call_number`)
+        self._several = False  # whether calls have tokens of their own
+        self.changes: dict[int, list[Change]] = {}
+        self._changed: dict[int, Resident] = {}  # some of whose changes have arrived
+        self._adding: dict[Any, tuple[Callable[[], None], Any]] = {}
         self._queued = self._backward_queued = self._ended = False
         self._recorded: dict[int, Resident] = {}
         _homes.add(self)
 
-    def token(self, dtype: str) -> NDArray:
-        """Return the token of regions whose data have a type."""
-        if dtype not in self._tokens:
+    def token(self, dtype: str, call: int = 0) -> NDArray:
+        """Return the token of regions whose data have a type, for a recorded call."""
+        if (dtype, call) not in self._tokens:
             with mx.autograd.pause():
                 made = mx.nd.zeros((1,), ctx=self._place, dtype=dtype)
                 made.attach_grad()
-            self._tokens[dtype] = made, made.grad
-        return self._tokens[dtype][0]
+            self._tokens[dtype, call] = made, made.grad
+            self._numbers[address_of(made)] = call
+        return self._tokens[dtype, call][0]
+
+    def call_number(self, changing: Mapping[int, tuple[int, ...]]) -> int:
+        """Return the number of a call that is about to be recorded, or 0 as long as no two change the same.
+
+        Parameters
+        ----------
+        changing : mapping of int to tuple of int
+            For each moving statistic, by its identity, the numbers of the regions that change it, as they are called.
+        """
+        if not self._several:
+            others = any(not changing.keys().isdisjoint(call) for call in self._calls)
+            self._several = others or any(len(regions) > 1 for regions in changing.values())
+        self._calls.append(changing)
+        return len(self._calls) - 1 if self._several else 0
+
+    def token_names(self) -> list[str]:
+        """Return the names of the tokens in recorded graphs."""
+        return [name_of(token) for token, _ in self._tokens.values()]
+
+    def number_of(self, token: int) -> int:
+        """Return the number of the call that has a token, by its address."""
+        return self._numbers.get(token, 0)
 
     def start(self, residents: Collection[Resident], recorded: bool) -> None:
         """Send what a forward of regions is going to read; with `recorded`, its backward reads it too."""
         self.send(residents)
         if recorded:
             if self._ended:
-                self._recorded, self._ended = {}, False
+                self._recorded, self._ended, self._calls = {}, False, []
             self._recorded.update(zip(map(id, residents), residents))
         self._queued = True
 
@@ -108,14 +148,17 @@ class Home:
     def forget(self) -> None:
         """Have no resident wait for a backward."""
         self.settle()
-        self._recorded = {}
+        self._recorded, self._calls = {}, []
 
     def waits_for_backward(self, resident: Resident) -> bool:
         """Return whether a recorded forward has read a resident, and its backward is still to come."""
         return not self._ended and id(resident) in self._recorded
 
-    def begin_backward(self, only: bool) -> None:
-        """Prepare for a backward; with `only`, one of which the gradients of residents are not wanted."""
+    def begin_backward(self, only: bool, order: Callable[[], Order | None] = lambda: None) -> None:
+        """Prepare for a backward; with `only`, one of which the gradients of residents are not wanted.
+
+        `order` returns that of the backwards of its graph, if there is one.
+        """
         if not self._recorded:
             return
         if self._backward_queued:
@@ -123,15 +166,114 @@ class Home:
         read = list(self._recorded.values())
         self.send(read)
         self.send(one.gradient for one in read if one.gradient is not None and one.request == "add")
+        found = order() if self._several and self._calls else None
+        self.changes, self._changed = {} if found is None else self._changes(found), {}
         self.backwards += 1
         self.discards = only
         self._queued = self._backward_queued = self._ended = True
+
+    def _changes(self, order: Order) -> dict[int, list[Change]]:
+        places = {}
+        for number in range(len(self._calls)):
+            # until two calls changed the same, all had the same tokens: the place is that of the last one
+            names = [name_of(token) for (_, call), (token, _) in self._tokens.items() if call == number]
+            found = [place for place in map(order.place_of, names) if place >= 0]
+            if found:
+                places[number] = max(found)
+        made: dict[int, list[Change]] = {}
+        for number in sorted(places, key=places.__getitem__):
+            for identity, regions in self._calls[number].items():
+                made.setdefault(identity, []).extend(Change((number, region)) for region in reversed(regions))
+        return {identity: changes for identity, changes in made.items() if len(changes) > 1}
+
+    def waits(self, resident: Resident, key: tuple[int, int], keep: float | None) -> bool:
+        """Return whether a region is to leave aside what it changes of a resident; it is about to begin.
+
+        Parameters
+        ----------
+        resident : Resident
+        key : (int, int)
+            The numbers of the call and of the region.
+        keep : float or None
+            What the region multiplies the resident by; None if it does not change it.
+        """
+        changes = self.changes.get(id(resident), [])
+        found = [change for change in changes if change.key == key]
+        for change in found:
+            change.keep = keep
+            if keep is None:
+                changes.remove(change)
+        return bool(found) and keep is not None
+
+    def arrived(self, resident: Resident, key: tuple[int, int]) -> None:
+        """Say that a region has left a change aside."""
+        changes = self.changes[id(resident)]
+        for change in changes:
+            change.arrived = change.arrived or change.key == key
+        self._changed[id(resident)] = resident
+
+    def add_what_arrived(self) -> None:
+        """Change the moving statistics of which all changes have arrived."""
+        complete = []
+        for identity, resident in list(self._changed.items()):
+            if all(change.arrived for change in self.changes[identity]):
+                complete.append((resident, self.changes.pop(identity)))
+                del self._changed[identity]
+        if not complete:
+            return
+        key = tuple((id(one), tuple((change.key, change.keep) for change in changes)) for one, changes in complete)
+        if key not in self._adding:
+            if len(self._adding) >= MOST_ADDED:
+                self._adding.clear()
+            self._adding[key] = self._compiled(complete), [one for one, _ in complete]
+        self._adding[key][0]()
+
+    def _compiled(self, complete: Sequence[tuple[Resident, list[Change]]]) -> Callable[[], None]:
+        """Return what changes moving statistics, and leaves zeros for the next changes."""
+        builder = GraphBuilder(prefix="m")
+        build, arrays = Build(builder, training=True), {}
+        for number, (resident, changes) in enumerate(complete):
+            average = build.state(f"average{number}", resident.shape, resident.dtype)
+            arrays[average.name] = resident.device
+            for place, change in enumerate(changes):
+                share = build.state(f"share{number}_{place}", resident.shape, resident.dtype)
+                arrays[share.name] = resident.aside(change.key)
+                norms.take_share(build, average, share, keep=change.keep or 0.0)
+        compiled = self.context.compile(builder.graph())
+        plan, constants = compiled.prepared([])
+        bound = plan.bind_arrays({**arrays, **constants})
+        owners = compiled, arrays, constants  # of what is bound
+
+        def run() -> None:
+            assert owners
+            plan.run_bound(bound, [])
+
+        return run
 
     def end_backward(self) -> None:
         """Go on with gradients of residents after a backward without them."""
         if self.discards:
             self.settle()
             self.discards = False
+
+
+@dataclass
+class Change:
+    """What a region changes of a moving statistic.
+
+    Attributes
+    ----------
+    key : (int, int)
+        The numbers of the call and of the region.
+    keep : float or None
+        What the statistic is multiplied by; None until it is known.
+    arrived : bool
+        Whether it has been left aside.
+    """
+
+    key: tuple[int, int]
+    keep: float | None = None
+    arrived: bool = False
 
 
 class Place(NamedTuple):
@@ -224,10 +366,17 @@ class Resident:
         self.parameter: Callable[[], Any] = _nobody
         self.fresh, self.backward = False, 0
         self._zero = False  # whether the device has nothing but zeros
+        self._asides: dict[tuple[int, int], Any] = {}
         self._identity = id(array)
         array.__class__ = ResidentArray
         _known[self._identity] = self
         _state[0] = next(_changes)
+
+    def aside(self, key: tuple[int, int]) -> Any:
+        """Return the array on the device for what a call of a region changes; zeros at first."""
+        if key not in self._asides:
+            self._asides[key] = self.home.memory.zeros(self.shape, self.dtype)
+        return self._asides[key]
 
     def follow(self) -> None:
         """Take over how the gradient of a parameter is asked for, and the array that it is in."""
@@ -399,11 +548,11 @@ def there_are_residents() -> bool:
     return bool(_known)
 
 
-def around_backward(only: bool) -> Callable[[], None]:
+def around_backward(only: bool, order: OrderOf) -> Callable[[], None]:
     """Prepare all homes for a backward, and return what is to be called when it is queued."""
     homes = list(_homes)
     for home in homes:
-        home.begin_backward(only)
+        home.begin_backward(only, lambda: order([home.token_names() for home in homes]))
 
     def end() -> None:
         for home in homes:

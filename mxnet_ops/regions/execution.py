@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from clgraft.core.runtime.plan import SKIP
 from clgraft.mxnet_ops.engine.arrays import MIXED
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
-from clgraft.mxnet_ops.engine.passes import Copy, copy_of, memory_of
+from clgraft.mxnet_ops.engine.passes import Copy, copy_of, kept_shares, memory_of
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registration import STARTS
 from clgraft.mxnet_ops.regions.constants import constants_of
@@ -103,6 +103,22 @@ class RegionProgram:
         """Names of the residents among the region's auxiliary states."""
         region = self.lowering.region
         return tuple(name for name in region.auxiliary_names if name in region.residents)
+
+    def kept(self, modes: Sequence[int], learned: Collection[str]) -> dict[str, float]:
+        """Return the share that a backward keeps of each of the `states` that it changes.
+
+        Parameters
+        ----------
+        modes : sequence of int
+            Write modes of the inputs' gradients.
+        learned : collection of str
+            Residents whose gradients are wanted.
+        """
+        names, states = self.lowering.region.names, self.lowering.region.auxiliary_names
+        asked = {*(name for name, mode in zip(self.lowering.region.taken, modes) if mode != SKIP), *learned}
+        lowered = self.lowering.backward(True, [place for place, name in enumerate(names) if name in asked])
+        found = {states[lowered.bound[name][1]]: keep for name, keep in kept_shares(lowered.graph).items()}
+        return {name: found[name] for name in self.states if name in found}
 
     @cached_property
     def _last(self) -> dict[str, Image]:
@@ -221,11 +237,14 @@ class Execution:
         """Add the pass for these write requests, and a pattern of residents, to the region."""
         self._program.make(which, modes)
 
-    def begin_backward(self) -> int:
+    def begin_backward(self, inputs: Callable[[], Sequence[int]], modes: Callable[[], Sequence[int]]) -> int:
         """Return the pattern of what a backward writes to residents, which nobody else does until it ends."""
-        residents = self._program.residents
+        program, residents = self._program, self._program.residents
         assert residents is not None
-        self._pattern = residents.begin_backward(self._program.learned)
+        count = len(residents.homes)
+        self._pattern = residents.begin_backward(
+            program.learned, lambda: inputs()[-count:], lambda learned: program.kept(modes(), learned)
+        )
         return self._pattern
 
     def end_backward(self, good: bool) -> None:

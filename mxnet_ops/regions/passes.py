@@ -53,12 +53,14 @@ class RegionPass(Pass):
         resident = self._resident(name)
         return pattern[resident] if resident else super().mode(name, modes, pattern)
 
-    def fixed(self, name: str, mode: Mapping[str, int]) -> tuple[Any, int] | None:
+    def fixed(self, name: str, mode: Mapping[str, int], pattern: Mapping[str, int]) -> tuple[Any, int] | None:
         resident = self._resident(name)
         if not resident or self._residents is None:
             return None
         if self.lowered.bound[name][0] == IN_GRAD:
             return self._residents.device_gradient(resident), lib.CLG_MX_ADDED if mode[name] == ACCUMULATE else 0
+        if self.lowered.bound[name][0] == AUX and resident in pattern:
+            return self._residents.device_aside(resident, pattern[resident]), 0
         return self._residents.device_array(resident), 0
 
     def _resident(self, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.runtime.plan import ACCUMULATE, OVERWRITE, SKIP
@@ -12,7 +12,9 @@ from clgraft.mxnet_ops.regions.held import Held, held_as
 if TYPE_CHECKING:
     from clgraft.mxnet_ops.engine.residents import Home, Resident
 
-Pattern = tuple[tuple[str, int], ...]  # the write mode of each gradient that is wanted, by the parameter's name
+# the write mode of each gradient that is wanted, by the parameter's name; the number of the call by the name of each
+# moving statistic whose change is left aside
+Pattern = tuple[tuple[str, int], ...]
 
 
 class Residents(Held):
@@ -24,6 +26,8 @@ class Residents(Held):
         By their names in the region.
     homes : collection of Home
         Whose tokens the region takes.
+    states : collection of str
+        Those that are moving statistics.
 
     Attributes
     ----------
@@ -31,9 +35,9 @@ class Residents(Held):
         What backwards write, by the numbers that stand for it among write requests; the first writes nothing.
     """
 
-    def __init__(self, arrays: Mapping[str, Resident], homes: Collection[Home]) -> None:
+    def __init__(self, arrays: Mapping[str, Resident], homes: Collection[Home], states: Collection[str] = ()) -> None:
         super().__init__({name: resident.shape for name, resident in arrays.items()})
-        self.arrays, self.homes = dict(arrays), tuple(homes)
+        self.arrays, self.homes, self.states = dict(arrays), tuple(homes), tuple(states)
         self.patterns: list[Pattern] = [()]
         self._numbers: dict[Any, int] = {}  # of the patterns, by the parameters' names and how each is written
 
@@ -42,11 +46,26 @@ class Residents(Held):
         """The attribute of a region that has these residents."""
         return json.dumps({**json.loads(super().text), "tokens": len(self.homes)}, separators=(",", ":"))
 
-    def begin_backward(self, learned: tuple[str, ...]) -> int:
+    def begin_backward(
+        self,
+        learned: tuple[str, ...],
+        tokens: Callable[[], Sequence[int]],
+        kept: Callable[[Collection[str]], Mapping[str, float]],
+    ) -> int:
         """Return the number of the pattern that a backward follows, and let nobody else write until it ends.
 
         A gradient is added to if that is its request, or if another region, or this one, has written it in the same
         backward: MXNet adds up what flows to a parameter on several ways.
+
+        Parameters
+        ----------
+        learned : tuple of str
+            Parameters.
+        tokens : callable
+            Returns the addresses of the tokens of the `homes`.
+        kept : callable
+            Gets the parameters whose gradients are wanted; returns the share that the backward keeps of each moving
+            statistic that it changes.
         """
         for home in self.homes:
             home.lock.acquire()
@@ -62,15 +81,29 @@ class Residents(Held):
                 gradient.backward = home.backwards
                 found.append(ACCUMULATE if again else OVERWRITE)
             modes = tuple(found)
-            if (learned, modes) not in self._numbers:
-                pattern = tuple((name, mode) for name, mode in zip(learned, modes) if mode != SKIP)
+            aside: Pattern = ()
+            if any(home.changes for home in self.homes):
+                kept_shares = kept([name for name, mode in zip(learned, modes) if mode != SKIP])
+                aside = self._left_aside(kept_shares, tokens())
+            if (learned, modes, aside) not in self._numbers:
+                pattern = (*((name, mode) for name, mode in zip(learned, modes) if mode != SKIP), *aside)
                 if pattern not in self.patterns:
                     self.patterns.append(pattern)
-                self._numbers[learned, modes] = self.patterns.index(pattern)
-            return self._numbers[learned, modes]
+                self._numbers[learned, modes, aside] = self.patterns.index(pattern)
+            return self._numbers[learned, modes, aside]
         except BaseException:
             self._unlock()
             raise
+
+    def _left_aside(self, kept: Mapping[str, float], tokens: Sequence[int]) -> Pattern:
+        """Return the moving statistics that other backwards change, too, with the number of this call."""
+        calls = {home: home.number_of(token) for home, token in zip(self.homes, tokens)}
+        found = []
+        for name, resident in self.arrays.items():
+            call = calls[resident.home]
+            if resident.home.waits(resident, (call, self.number), kept.get(name)):
+                found.append((name, call))
+        return tuple(found)
 
     def end_backward(self, pattern: int, states: Collection[str], zeros: Collection[str], good: bool) -> None:
         """Let others write.
@@ -86,15 +119,25 @@ class Residents(Held):
         good : bool
             Whether it has succeeded.
         """
-        if good:
-            for name, mode in self.patterns[pattern]:
-                gradient = self.arrays[name].gradient
-                if gradient is not None:
-                    gradient.written(name in zeros, mode == OVERWRITE)
-                self.arrays[name].fresh = True
-            for name in states:
-                self.arrays[name].place = "device"
-        self._unlock()
+        try:
+            if good:
+                self._written(self.patterns[pattern], states, zeros)
+        finally:
+            self._unlock()
+
+    def _written(self, pattern: Pattern, states: Collection[str], zeros: Collection[str]) -> None:
+        for name, mode in pattern:
+            resident = self.arrays[name]
+            if name in states:
+                resident.home.arrived(resident, (mode, self.number))
+                continue
+            if resident.gradient is not None:
+                resident.gradient.written(name in zeros, mode == OVERWRITE)
+            resident.fresh = True
+        for home in self.homes:
+            home.add_what_arrived()
+        for name in states:
+            self.arrays[name].place = "device"
 
     def _unlock(self) -> None:
         for home in self.homes:
@@ -103,6 +146,10 @@ class Residents(Held):
     def device_array(self, name: str) -> Any:
         """Return the array of a resident on the device."""
         return self.arrays[name].device
+
+    def device_aside(self, name: str, call: int) -> Any:
+        """Return the array on the device for what a call changes of a moving statistic."""
+        return self.arrays[name].aside((call, self.number))
 
     def device_gradient(self, name: str) -> Any:
         """Return the array of a parameter's gradient on the device."""

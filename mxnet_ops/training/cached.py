@@ -24,7 +24,7 @@ from clgraft.mxnet_ops.engine.residents import (
 )
 from clgraft.mxnet_ops.frozen import inference
 from clgraft.mxnet_ops.guards import guard
-from clgraft.mxnet_ops.training.resident_graph import read_by_regions, with_residents
+from clgraft.mxnet_ops.training.resident_graph import TOKEN, read_by_regions, with_residents
 
 MOST_COPIES = 4  # of a symbol: with other residents
 
@@ -79,12 +79,28 @@ class Copy:
         self._homes: dict[Home, dict[Resident, None]] = {}
         for resident in (resident for one in self._owned for resident in one.arrays.values()):
             self._homes.setdefault(resident.home, {})[resident] = None
+        self._tokens = [  # places, homes and types
+            (new, home, name.rpartition("_")[2])
+            for new, name in enumerate(inputs)
+            for home in self._homes
+            if name.startswith(f"{TOKEN}{home.number}_")
+        ]
+        self._changing: dict[Home, dict[int, tuple[int, ...]]] = {}  # see `Home.call_number`
+        for region, name in ((one, name) for one in self._owned for name in one.states):
+            found = self._changing.setdefault(region.arrays[name].home, {})
+            identity = id(region.arrays[name])
+            found[identity] = (*found.get(identity, ()), region.number)
 
     def __call__(self, args: Sequence[Any], **kwargs: Any) -> Any:
         recorded = mx.autograd.is_recording()
         for home, residents in self._homes.items():
             home.start(residents, recorded)
         given = [args[source] if isinstance(source, int) else source for source in self._sources]
+        for home, changing in self._changing.items() if recorded and mx.autograd.is_training() else ():
+            number = home.call_number(changing)
+            for place, other, dtype in self._tokens if number else ():
+                if other is home:
+                    given[place] = home.token(dtype, number)
         return self._op(*given, **kwargs)
 
 

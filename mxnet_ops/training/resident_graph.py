@@ -90,7 +90,7 @@ def with_residents(
         if not own or not dtype:
             continue
         homes = dict.fromkeys(resident.home for resident in own.values())
-        having = Residents(own, homes)
+        having = Residents(own, homes, [name for name in region.auxiliary if name in own])
         made.append(having)
         ending = dtype if number in led_to else dtype + STILL
         takes = {f"{TOKEN}{home.number}_{ending}": home.token(dtype) for home in homes}

@@ -8,7 +8,9 @@ import pytest
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
+import clgraft.mxnet_ops as ops
 from clgraft.mxnet_ops import swap_block, swap_symbol
+from clgraft.mxnet_ops.engine.residents import resident_of
 from tests.mxnet_ops.operator_checks import MODES, assert_close, random
 
 REPEATS = 6
@@ -131,7 +133,9 @@ def statistics(net: gluon.Block) -> dict[str, np.ndarray]:
     return {name: p.data().asnumpy() for name, p in net.collect_params().items() if "running" in name}
 
 
-def after(case, mode: str, regions: bool | None, make=discriminator, steps: int = 2) -> dict[str, np.ndarray]:
+def after(
+    case, mode: str, regions: bool | None, make=discriminator, steps: int = 2, kind=gluon.Trainer
+) -> dict[str, np.ndarray]:
     """Return the moving statistics after some steps, of MXNet's own net where `regions` is None."""
     mx.random.seed(1)
     net = make()
@@ -140,12 +144,14 @@ def after(case, mode: str, regions: bool | None, make=discriminator, steps: int 
         swap_block(net, regions=regions)
     if mode != "plain":
         net.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1e-9})
+    trainer = kind(net.collect_params(), "sgd", {"learning_rate": 1e-9})
     for _ in range(steps):
         case(net, inputs())
         trainer.step(1, ignore_stale_grad=True)
         if regions is None:
             mx.nd.waitall()  # MXNet's own static graphs let readers go ahead of the update
+    if kind is ops.Trainer:
+        assert {resident_of(p._data[0]).place for p in net.collect_params().values()} == {"device"}
     return statistics(net)
 
 
@@ -171,6 +177,29 @@ def test_statistics_of_nets_that_call_their_layers_several_times(mode, regions, 
     for _ in range(REPEATS):
         for name, array in after(case, mode, regions, make).items():
             assert_close(array, native[name], what=name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("kind", [gluon.Trainer, ops.Trainer], ids=["gluon", "ours"])
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_statistics_on_a_device_with_memory_of_its_own(mode, kind, case, staged):
+    if kind is ops.Trainer and case is gradients_of_given_arrays:
+        pytest.skip("gradients of parameters that are on the device are no arrays of MXNet's")
+    native = after(case, mode, None, steps=3)
+    first = after(case, mode, True, steps=3, kind=kind)
+    for name, array in native.items():
+        assert_close(first[name], array, what=name)
+    for _ in range(REPEATS // 2):
+        for name, array in after(case, mode, True, steps=3, kind=kind).items():
+            np.testing.assert_array_equal(array, first[name], err_msg=name)
+
+
+@pytest.mark.parametrize("make", [Siamese, Generating])
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_nets_that_call_their_layers_several_times_on_such_a_device(mode, make, staged):
+    native = after(in_the_order_of_the_graph, mode, None, make)
+    for name, array in after(in_the_order_of_the_graph, mode, True, make, kind=ops.Trainer).items():
+        assert_close(array, native[name], what=name)
 
 
 def shared_norm(third) -> mx.sym.Symbol:

@@ -333,7 +333,7 @@ def test_states_that_somebody_holds_keep_their_elements(staged, rng, tmp_path):
 
 def test_a_backward_waits_for_other_trainers_before_it_queues_anything(monkeypatch):
     calls = []
-    monkeypatch.setattr(backward_writes, "AROUND", [lambda only: calls.append("around") or (lambda: None)])
+    monkeypatch.setattr(backward_writes, "AROUND", [lambda only, order: calls.append("around") or (lambda: None)])
     monkeypatch.setattr(backward_writes.plain, "before_backward", lambda: calls.append("plain"))
     x = mx.nd.ones((2,))
     x.attach_grad()

@@ -170,7 +170,8 @@ bool clg_mx_run_pass(clg_mx_execution *execution, int which, const arrays *given
     for (uint32_t i = 0; i < count; i++) modes[i] = (int32_t)MODES[requests[i] & 3];
     modes[count] = 0;
     if (which < 2 || !execution->region->resident) return run_pass(execution, which, given, modes, count);
-    if (!clg_mx_py_begin_backward(execution, &modes[count])) return false;
+    int first = given->first[CLG_MX_IN], inputs = given->first[CLG_MX_IN + 1] - first;
+    if (!clg_mx_py_begin_backward(execution, inputs, given->addresses + first, (int)count, modes)) return false;
     bool good = run_pass(execution, which, given, modes, count);
     return clg_mx_py_end_backward(execution, good) && good;
 }

@@ -21,7 +21,7 @@ int clg_mx_py_make_pass(clg_mx_execution *execution, int64_t context, const char
                         const int32_t *modes, uint32_t count);
 int clg_mx_py_make_region_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t count);
 int clg_mx_py_keep(clg_mx_execution *execution);
-int clg_mx_py_begin_backward(clg_mx_execution *execution, int32_t *pattern);
+int clg_mx_py_begin_backward(clg_mx_execution *execution, int input_count, void **inputs, int count, int32_t *modes);
 int clg_mx_py_end_backward(clg_mx_execution *execution, int good);
 int clg_mx_py_end_region(clg_mx_execution *execution);
 int clg_mx_py_before_fork(void);

@@ -272,12 +272,13 @@ int clg_mx_py_start_region(clg_mx_execution *execution, int64_t number) {
 /* Before and after a backward of a region with residents: a pattern of them, by which passes differ. */
 static int backwards_begun;
 
-int clg_mx_py_begin_backward(clg_mx_execution *execution, int32_t *pattern) {
+int clg_mx_py_begin_backward(clg_mx_execution *execution, int input_count, void **inputs, int count, int32_t *modes) {
     region_at_work *r = *find_region(execution);
     expect(r->known->region.resident, "that only a region with residents begins a backward");
     if (fails()) return 0;
-    *pattern = r->known->facts.seed / 7 % 3;
-    asked = 4 * asked + *pattern;
+    for (int i = 0; i < input_count; i++) expect(inputs[i] != NULL, "the inputs of a backward");
+    modes[count] = r->known->facts.seed / 7 % 3;
+    asked = 4 * asked + modes[count];
     backwards_begun++;
     return 1;
 }
@@ -321,7 +322,7 @@ static clg_mx_pass *new_pass(const facts *f, const int32_t *key, int which, cons
     for (uint32_t i = 0; copies && i < n; i++) copies[i] = i ? -1 : COPY;
     void *plan = f->region ? (void *)0x20 : (void *)0x10;
     *pass = (clg_mx_pass){
-        NULL,  requests,  fixed, zeros, copies, {n > inputs ? plan : NULL, "problem", arguments, scalars, n, 1},
+        NULL,  requests,  fixed, zeros, copies, NULL, {n > inputs ? plan : NULL, "problem", arguments, scalars, n, 1},
         which, which % 2, count, back};
     return pass;
 }
