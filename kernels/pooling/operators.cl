@@ -42,8 +42,8 @@
 #define ROOT(x) (x)
 #endif
 
-// A number divided by a count of taps. Where it is rounded to 16 bits, it may be multiplied by a reciprocal that is off by
-// an ulp of float32: a division takes GPUs ten times as long.
+// A number divided by a count of taps. Where it is rounded to 16 bits, it may be multiplied by a reciprocal that is off
+// by an ulp of float32: a division takes GPUs ten times as long.
 #if STORAGE == 16 && defined(PTX)
 #define SHARE_OF(number, count) ((number) * reciprocal((real)(count)))
 #else

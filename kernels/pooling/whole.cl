@@ -294,8 +294,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_
     }
 }
 #if OPERATOR != 0
-// dx where all elements of a plane get the same: a work-item makes SPREAD neighbours, at most as many as a plane has, so
-// these are of two planes at most.
+// dx where all elements of a plane get the same: a work-item makes SPREAD neighbours, at most as many as a plane has,
+// so these are of two planes at most.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_spread(
     CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const uint planes,
     const uint pixels, const long divisor, const ulong by_pixels) {

@@ -140,9 +140,9 @@ SMALL_NUMBERS(2)
 #define LEAST_UNIT ((UNDER_W + SHIFT_X + UNIT_X - 1) / UNIT_X)
 #define STOP_UNIT(results) ((SHIFT_X + ((results) - 1) * SW + KW - OVER_W + UNIT_X - 1) / UNIT_X)
 
-// read_x, read_y    UNITS units from column `first` on of the row that begins at element `row`; `missing` stands for all
-//                   that is not there. Something is read for those, too: a branch would wait for its load. Units from
-//                   LEAST on, up to STOP, are always inside of the row
+// read_x, read_y    UNITS units from column `first` on of the row that begins at element `row`; `missing` stands for
+//                   all that is not there. Something is read for those, too: a branch would wait for its load. Units
+//                   from LEAST on, up to STOP, are always inside of the row
 // write_x, write_y  COUNT columns of a row, of which `left` are there
 // together          whether addresses allow it, and nothing is added to what is there
 //

@@ -33,6 +33,7 @@ from clgraft.mxnet_ops.engine.errors import OperatorError
 AVAILABLE = NDArrayBase.__module__ == "mxnet._ctypes.ndarray"  # a build with Cython reads handles without Python
 DTYPE, HALF = "float32", "float16"
 MOST_ADDED = 16  # sets of moving statistics whose changes by several calls stay compiled
+MOST_CALLS = 1024  # that are told apart between two backwards
 HOST, BOTH, DEVICE = "host", "both", "device"  # where the true elements are
 
 WEIGHT, GRADIENT, MASTER = "weight", "gradient", "master"  # kinds of arrays of a block
@@ -108,6 +109,8 @@ class Home:
         if not self._several:
             others = any(not changing.keys().isdisjoint(call) for call in self._calls)
             self._several = others or any(len(regions) > 1 for regions in changing.values())
+        if len(self._calls) == MOST_CALLS:  # of calls without a backward, as a rule: their tokens serve again
+            self._calls = []
         self._calls.append(changing)
         return len(self._calls) - 1 if self._several else 0
 
@@ -167,19 +170,20 @@ class Home:
         self.send(read)
         self.send(one.gradient for one in read if one.gradient is not None and one.request == "add")
         found = order() if self._several and self._calls else None
+        for resident in self._changed.values():  # a backward has failed: what was left aside is not to be added
+            resident.forget_asides()
         self.changes, self._changed = {} if found is None else self._changes(found), {}
         self.backwards += 1
         self.discards = only
         self._queued = self._backward_queued = self._ended = True
 
     def _changes(self, order: Order) -> dict[int, list[Change]]:
-        places = {}
-        for number in range(len(self._calls)):
+        places: dict[int, int] = {}
+        for (_, number), (token, _) in self._tokens.items():
             # until two calls changed the same, all had the same tokens: the place is that of the last one
-            names = [name_of(token) for (_, call), (token, _) in self._tokens.items() if call == number]
-            found = [place for place in map(order.place_of, names) if place >= 0]
-            if found:
-                places[number] = max(found)
+            place = order.place_of(name_of(token)) if number < len(self._calls) else -1
+            if place >= 0:
+                places[number] = max(place, places.get(number, -1))
         made: dict[int, list[Change]] = {}
         for number in sorted(places, key=places.__getitem__):
             for identity, regions in self._calls[number].items():
@@ -377,6 +381,11 @@ class Resident:
         if key not in self._asides:
             self._asides[key] = self.home.memory.zeros(self.shape, self.dtype)
         return self._asides[key]
+
+    def forget_asides(self) -> None:
+        """Have zeros be what calls change from now on."""
+        for array in self._asides.values():
+            self.home.memory.change(array, np.zeros(self.shape, self.dtype))
 
     def follow(self) -> None:
         """Take over how the gradient of a parameter is asked for, and the array that it is in."""

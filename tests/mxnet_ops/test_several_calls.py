@@ -10,6 +10,7 @@ from mxnet.gluon import nn
 
 import clgraft.mxnet_ops as ops
 from clgraft.mxnet_ops import swap_block, swap_symbol
+from clgraft.mxnet_ops.engine import residents
 from clgraft.mxnet_ops.engine.residents import resident_of
 from tests.mxnet_ops.operator_checks import MODES, assert_close, random
 
@@ -264,3 +265,24 @@ def test_statistics_of_other_types(mode, dtype):
         got = net.collect_params()[f"n_batchnorm0_running_{name}"].data()
         assert np.dtype(got.dtype).name == dtype
         assert_close(got.asnumpy(), array, dtype, what=name)
+
+
+def test_calls_without_a_backward_keep_a_bounded_number_of_tokens(staged, monkeypatch):
+    """Later calls take their places; what a backward then does is still right."""
+    monkeypatch.setattr(residents, "MOST_CALLS", 3)
+
+    def after_others(net, x) -> None:
+        with autograd.record():
+            for _ in range(5):
+                net(x[2])
+        with autograd.record():
+            loss = cubed(net(x[0]))
+        loss.backward()
+
+    homes = set(residents._homes)
+    native = after(after_others, "hybrid", None)
+    found = after(after_others, "hybrid", True, kind=ops.Trainer)
+    for name, array in native.items():
+        assert_close(found[name], array, what=name)
+    (home,) = set(residents._homes) - homes
+    assert len(home._tokens) <= 3

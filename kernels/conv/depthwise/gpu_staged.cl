@@ -204,7 +204,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_sta
 }
 
 #else
-// A work-group sums the filters of PLANES neighbouring channels over `split_images` images: partial[split][filter][tap].
+// A work-group sums the filters of PLANES neighbouring channels over `split_images` images, into
+// partial[split][filter][tap].
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_staged_filter(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels, const int images,
     const int split_images) {
