@@ -147,6 +147,8 @@ DECLARE_WHOLE_THREE(clamp)
 DECLARE_SIZE(abs)
 #define DECLARE_BITS(name) int POCL_CONST name(int);
 DECLARE_BITS(clz)
+#define DECLARE_BIT_CHOICE(name) uint POCL_CONST name(uint, uint, uint);
+DECLARE_BIT_CHOICE(bitselect)
 #define POCL_MASK(name, T, I) int POCL_CONST name(T);
 #define DECLARE_MASK(name) POCL_SIZES(POCL_MASK, name, int, ) POCL_SIZES(POCL_MASK, name, long, )
 DECLARE_MASK(all)
