@@ -96,22 +96,29 @@
 #define CORNER                                                                                             \
     (tile + ORIGIN + in_group * PITCH + BLOCK_AT(strip, ITEM_H, SH) * ROW + BLOCK_AT(across, ITEM_W, SW) + \
      (LOW_H * ROW + LOW_W))
-// Each product of a block's line with taps: ADD(result's row, result's column, element of the line, tap).
-#define EACH_PRODUCT(r, ADD)                                                                        \
-    UNROLLED                                                                                        \
-    for (int k = 0; k < ITEM_H; k++) {                                                              \
-        UNROLLED                                                                                    \
-        for (int i = 0; i < KH; i++) {                                                              \
-            if (!MEETS(k, i, BEGIN_H, SH, DH) || MET(k, i, BEGIN_H, SH, DH) != LOW_H + r) continue; \
-            UNROLLED                                                                                \
-            for (int c = 0; c < ITEM_W; c++) {                                                      \
-                UNROLLED                                                                            \
-                for (int j = 0; j < KW; j++) {                                                      \
-                    if (!MEETS(c, j, BEGIN_W, SW, DW)) continue;                                    \
-                    ADD(k, c, line[MET(c, j, BEGIN_W, SW, DW) - LOW_W], i * KW + j)                 \
-                }                                                                                   \
-            }                                                                                       \
-        }                                                                                           \
+// Each product of a block's lines, from `corner` of the tile on, with taps: ADD(result's row, result's column, element
+// of the line, tap).
+#define EACH_PRODUCT(corner, ADD)                                                                       \
+    UNROLLED                                                                                            \
+    for (int r = 0; r < LINES; r++) {                                                                   \
+        real line[SPAN];                                                                                \
+        UNROLLED                                                                                        \
+        for (int e = 0; e < SPAN; e++) line[e] = (corner)[r * ROW + e];                                 \
+        UNROLLED                                                                                        \
+        for (int k = 0; k < ITEM_H; k++) {                                                              \
+            UNROLLED                                                                                    \
+            for (int i = 0; i < KH; i++) {                                                              \
+                if (!MEETS(k, i, BEGIN_H, SH, DH) || MET(k, i, BEGIN_H, SH, DH) != LOW_H + r) continue; \
+                UNROLLED                                                                                \
+                for (int c = 0; c < ITEM_W; c++) {                                                      \
+                    UNROLLED                                                                            \
+                    for (int j = 0; j < KW; j++) {                                                      \
+                        if (!MEETS(c, j, BEGIN_W, SW, DW)) continue;                                    \
+                        ADD(k, c, line[MET(c, j, BEGIN_W, SW, DW) - LOW_W], i * KW + j)                 \
+                    }                                                                                   \
+                }                                                                                       \
+            }                                                                                           \
+        }                                                                                               \
     }
 
 // Whether result k of a block meets tap i, where it does so, and where a block begins.
@@ -163,13 +170,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_sta
     if (in_group < count) {
         local const real *corner = CORNER;
 #define ADD(k, c, element, tap) sum[k][c] = fma(element, taps[tap], sum[k][c]);
-        UNROLLED
-        for (int r = 0; r < LINES; r++) {
-            real line[SPAN];
-            UNROLLED
-            for (int e = 0; e < SPAN; e++) line[e] = corner[r * ROW + e];
-            EACH_PRODUCT(r, ADD)
-        }
+        EACH_PRODUCT(corner, ADD)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (in_group < count) {
@@ -259,13 +260,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_sta
         }
         local const real *corner = CORNER;
 #define ADD(k, c, element, tap) sum[tap] = fma(element, gradient[k][c], sum[tap]);
-        UNROLLED
-        for (int r = 0; r < LINES; r++) {
-            real line[SPAN];
-            UNROLLED
-            for (int e = 0; e < SPAN; e++) line[e] = corner[r * ROW + e];
-            EACH_PRODUCT(r, ADD)
-        }
+        EACH_PRODUCT(corner, ADD)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (in_group < PLANES) {
