@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT
-from clgraft.core.planning.launches import Constant
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Workspace, ints
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div
 
@@ -118,6 +119,13 @@ def sums_argument(problem: ConvProblem) -> StructConstant:
 def long(value: int) -> Constant:
     """Return a constant as a kernel's long parameter."""
     return Constant(np.int64(value))
+
+
+def sum_of_splits(kernel: Any, partial: Workspace, splits: int, count: int) -> Launch:
+    """Return the launch of ``depthwise_sum_splits``: the sum of so many filters of `count` elements in `partial`."""
+    return Launch(
+        kernel, (count,), None, (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)), ("dw",)
+    )
 
 
 def planes_per_item(planes: int, tiles: int, plane_bytes: int, planner: Planner) -> int:

@@ -13,9 +13,9 @@ from clgraft.core.operators.conv.depthwise.axes import (
     PlaneAxis,
     axes_of,
     grid_argument,
-    long,
     planes_per_item,
     splits_of_images,
+    sum_of_splits,
     sums_argument,
 )
 from clgraft.core.operators.conv.past_caches import past_caches
@@ -257,11 +257,5 @@ def with_sum(
     """
     if splits == 1:
         return Launches((products,), layout.nbytes)
-    total = Launch(
-        planner.kernel("conv/depthwise/sum.cl", "depthwise_sum_splits", {}, problem.dtype, MAD_ENABLE),
-        (count,),
-        None,
-        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
-        ("dw",),
-    )
-    return Launches((products, total), layout.nbytes)
+    kernel = planner.kernel("conv/depthwise/sum.cl", "depthwise_sum_splits", {}, problem.dtype, MAD_ENABLE)
+    return Launches((products, sum_of_splits(kernel, partial, splits, count)), layout.nbytes)

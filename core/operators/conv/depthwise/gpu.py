@@ -15,8 +15,8 @@ from clgraft.core.operators.conv.depthwise.axes import (
     PlaneAxis,
     axes_of,
     grid_argument,
-    long,
     strips_of,
+    sum_of_splits,
     sums_argument,
 )
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -235,11 +235,5 @@ def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Pl
     )
     if splits == 1:
         return Launches((first,), layout.nbytes)
-    second = Launch(
-        _kernel(problem, planner, FILE, "depthwise_sum_splits", FILTER_KERNEL, defines),
-        (count,),
-        None,
-        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
-        ("dw",),
-    )
-    return Launches((first, second), layout.nbytes)
+    kernel = _kernel(problem, planner, FILE, "depthwise_sum_splits", FILTER_KERNEL, defines)
+    return Launches((first, sum_of_splits(kernel, partial, splits, count)), layout.nbytes)

@@ -9,7 +9,13 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, grid_argument, long, strips_of, sums_argument
+from clgraft.core.operators.conv.depthwise.axes import (
+    PlaneAxis,
+    grid_argument,
+    strips_of,
+    sum_of_splits,
+    sums_argument,
+)
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -198,11 +204,5 @@ def _filter(
     )
     if splits == 1:
         return Launches((first,), layout.nbytes)
-    second = Launch(
-        _kernel(problem, planner, "depthwise_sum_splits", FILTER_KERNEL, axes, **more),
-        (count,),
-        None,
-        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
-        ("dw",),
-    )
-    return Launches((first, second), layout.nbytes)
+    kernel = _kernel(problem, planner, "depthwise_sum_splits", FILTER_KERNEL, axes, **more)
+    return Launches((first, sum_of_splits(kernel, partial, splits, count)), layout.nbytes)

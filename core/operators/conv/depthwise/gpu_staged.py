@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, long
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, sum_of_splits
 from clgraft.core.operators.conv.depthwise.gpu_planes import MOST_PLANES, MOST_TAPS, launch_planes
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
+from clgraft.core.planning.launches import Buffer, Launch, Launches, Workspace, ints
 from clgraft.core.problem import ceil_div, round_up
 
 FILE = "conv/depthwise/gpu_staged.cl"
@@ -145,13 +145,13 @@ def reason_against(problem: ConvProblem, planner: Planner, height: PlaneAxis, wi
     """Return why the kernel does not serve a problem; empty if it does."""
     if problem.out_channels != problem.in_channels:
         return f"serves one filter for each channel, not {problem.out_channels // problem.in_channels}"
-    most_taps = MOST_SUMS if problem.direction == "backward_filter" else MOST_TAPS
+    filters = problem.direction == "backward_filter"
+    most_taps, most_held = (MOST_SUMS, MOST_FILTER_HELD) if filters else (MOST_TAPS, MOST_HELD)
     if height.taps * width.taps > most_taps:
         return f"{height.taps * width.taps} taps are more than {most_taps}"
     if max(height.stride, width.stride) > MOST_STRIDE:
         return f"stride {problem.stride} is more than {MOST_STRIDE}"
     elements = max(height.source * width.source, height.size * width.size)
-    most_held = MOST_FILTER_HELD if problem.direction == "backward_filter" else MOST_HELD
     if not 0 < elements <= most_held or not min(height.source * width.source, height.size * width.size):
         return f"planes of {elements} elements, not of 1 to {most_held}"
     if not 0 < problem.batch * problem.in_channels < MOST_PLANES:
@@ -161,10 +161,11 @@ def reason_against(problem: ConvProblem, planner: Planner, height: PlaneAxis, wi
         return f"planes have {tiling.pitch} elements with zeros around them, more than {most_held}"
     if tiling.planes * tiling.lanes > min(LARGEST_GROUP, planner.device.max_work_group_size):
         return f"{tiling.planes} planes need work-groups of {tiling.planes * tiling.lanes}"
-    held = tiling.held(arithmetic_bytes(problem.dtype))
-    if problem.direction == "backward_filter":
-        held = max(held, _group(tiling, planner) * MOST_SUMS * arithmetic_bytes(problem.dtype))
-        held += round_up(tiling.planes * tiling.results, 4) * arithmetic_bytes(problem.dtype)
+    size = arithmetic_bytes(problem.dtype)
+    held = tiling.held(size)
+    if filters:
+        held = max(held, _group(tiling, planner) * MOST_SUMS * size)
+        held += round_up(tiling.planes * tiling.results, 4) * size
     if held > planner.device.local_memory:
         return f"{tiling.planes} planes do not fit the local memory"
     return ""
@@ -207,11 +208,5 @@ def _filter(problem: ConvProblem, planner: Planner, tiling: _Tiling, defines: di
         for name in ("depthwise_gpu_staged_filter", "depthwise_sum_splits")
     )
     arguments = (Buffer("x"), Buffer("dy"), partial, *ints(channels, problem.batch, split_images))
-    sums = (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count))
-    return Launches(
-        (
-            Launch(first, (blocks * group, splits), (group, 1), arguments),
-            Launch(second, (count,), None, sums, ("dw",)),
-        ),
-        splits * count * size,
-    )
+    products = Launch(first, (blocks * group, splits), (group, 1), arguments)
+    return Launches((products, sum_of_splits(second, partial, splits, count)), splits * count * size)
