@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.formulas import assigned
-from clgraft.core.nn.products import Matrix, product
+from clgraft.core.nn.products import Matrix, batch_product, product
 from clgraft.core.nn.reductions import FOLDS, kept_shape
+from clgraft.core.nn.shapes import split, transposed
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.problem import SMALL
 
@@ -75,6 +77,48 @@ def attention(build: Build, logits: Logits, v: Matrix) -> tuple[Tensor, Tensor]:
     weights, total = build.add(exponentials, build.cast(scores, dtype), build.cast(top, dtype))
     y = _pointwise(build, OUTPUT, [product(build, Matrix(weights), v), total])
     return y, build.reshape(_pointwise(build, LOG_OF_SUM, [top, total]), rows[:-1])
+
+
+def of_heads(build: Build, x: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:
+    """Return the parts of projections, each as (batch * heads, steps, size).
+
+    Parameters
+    ----------
+    x : Tensor
+        (steps, batch, heads * parts * size): each head's parts, such as query, key and value, follow each other.
+    heads, parts : int
+
+    Raises
+    ------
+    ProblemError
+        If x has other than 3 axes, or the last one is no multiple of heads and parts.
+    """
+    if x.ndim != 3 or x.shape[2] % (heads * parts):
+        expected = f"(steps, batch, a multiple of {heads * parts})"
+        raise ProblemError(f"[attention] got {parts} parts of {heads} heads of shape {x.shape}, expected {expected}")
+    steps, batch, columns = x.shape
+    size = columns // heads // parts
+    found = (build.reshape(x, (steps, batch * heads, parts, size)),)
+    if parts > 1:
+        found = split(build, found[0], 2, (1,) * parts)
+    return tuple(transposed(build, build.reshape(one, (steps, batch * heads, size)), (1, 0, 2)) for one in found)
+
+
+def divided_by_root(build: Build, x: Tensor) -> Tensor:
+    """Return x divided by the square root of the size of its last axis."""
+    return _pointwise(build, "y0 = factor * x0;", [x], {"factor": 1 / math.sqrt(x.shape[-1])})
+
+
+def scaled_scores(build: Build, q: Tensor, k: Tensor) -> Tensor:
+    """Return q k^T / sqrt(size) of queries and keys (..., steps, size), as (..., queries, keys)."""
+    return batch_product(build, divided_by_root(build, q), k, transposed_b=True)
+
+
+def weighed_values(build: Build, weights: Tensor, v: Tensor, heads: int) -> Tensor:
+    """Return the products of weights (batch * heads, queries, keys) and values as (queries, batch, heads * size)."""
+    y = batch_product(build, weights, v)
+    count, steps, size = y.shape
+    return build.reshape(transposed(build, y, (1, 0, 2)), (steps, count // heads, heads * size))
 
 
 def attention_gradients(

@@ -13,7 +13,7 @@ from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
 from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.indexing import GatherProblem
-from clgraft.core.problem import Problem, ceil_div
+from clgraft.core.problem import SMALL, Problem, ceil_div
 
 Sizes = Sequence[int]
 MOST_TAPS = 4096  # of windows that become channels
@@ -138,6 +138,23 @@ def triangle(build: Build, x: Tensor, diagonal: int, *, upper: bool) -> Tensor:
     diagonal = max(-rows, min(diagonal, columns))  # numpy has no larger numbers than those of int64
     mask = (np.triu if upper else np.tril)(np.ones((rows, columns), x.dtype), diagonal)
     return build.pointwise("y0 = x0 != 0 ? x1 : 0;", [build.constant(mask), x])[0]
+
+
+def up_to(build: Build, x: Tensor, ends: Tensor, axis: int, other: float) -> Tensor:
+    """Return x at the first places of an axis, and a number at the others.
+
+    Parameters
+    ----------
+    x : Tensor
+    ends : Tensor
+        How many places keep x, with fractions cut off; it broadcasts to x, with size 1 on the axis. No gradient passes.
+    axis : int
+    other : float
+    """
+    wide = "float32" if x.dtype in SMALL else x.dtype  # in which places are exact
+    places = np.arange(x.shape[axis], dtype=wide).reshape(-1, *(1,) * (x.ndim - axis - 1))
+    limits = [build.constant(places), build.without_gradient(build.cast(ends, wide))]
+    return build.pointwise("y0 = x1 < trunc(x2) ? x0 : other;", [x, *limits], {"other": other})[0]
 
 
 def wrapped(build: Build, x: Tensor, begin: Sizes, end: Sizes) -> Tensor:

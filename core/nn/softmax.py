@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from clgraft.core.errors import ProblemError
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.nn.ordering import first_elements, marked
 from clgraft.core.nn.reductions import kept_shape
-from clgraft.core.nn.shapes import matrix_shape
+from clgraft.core.nn.shapes import matrix_shape, up_to
 from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.softmax import SoftmaxProblem
 
@@ -62,6 +63,31 @@ def safe_softmax(build: Build, x: Tensor, axis: int) -> Tensor:
     (top,) = build.pointwise("y0 = x0;", [x], reduce=(Reduction("max", shape=kept),))
     y = softmax(build, x, around(x.shape, axis))
     return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]
+
+
+def softmax_up_to(build: Build, x: Tensor, lengths: Tensor, axis: int, *, temperature: float = 1.0) -> Tensor:
+    """Return the softmax of the first elements along an axis, and 0 at the others.
+
+    Parameters
+    ----------
+    x : Tensor
+    lengths : Tensor
+        How many elements, for each place of the other axes: of x's shape without the axis. No gradient passes.
+    axis : int
+    temperature : float
+
+    Raises
+    ------
+    ProblemError
+        If the lengths have another shape.
+    """
+    if lengths.shape != (*x.shape[:axis], *x.shape[axis + 1 :]):
+        expected = f"{x.shape} without axis {axis}"
+        raise ProblemError(f"[softmax] got lengths of shape {lengths.shape}, expected {expected}")
+    ends = build.reshape(lengths, kept_shape(x.shape, [axis]))
+    first = up_to(build, x, ends, axis, math.copysign(math.inf, -temperature))
+    y = softmax(build, first, around(x.shape, axis), temperature=temperature)
+    return up_to(build, y, ends, axis, 0.0)
 
 
 def hardmax(build: Build, x: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -120,6 +120,11 @@ class Operator:
         return ()
 
     @property
+    def whole_numbers(self) -> tuple[str, ...]:
+        """Names of the inputs that are whole numbers in MXNet, and float32 here."""
+        return ()
+
+    @property
     def draws(self) -> tuple[Draw, ...]:
         """The random numbers that `build` gets keys for, as its last values."""
         return ()

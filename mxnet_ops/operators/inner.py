@@ -48,8 +48,9 @@ class InnerRow:
         Whether its outputs have a type of their own.
     real : bool
         Whether MXNet computes it of real numbers alone.
-    inferred, learned : tuple of str
-        Inputs whose shapes follow from those of others, and those that are parameters.
+    inferred, learned, whole : tuple of str
+        Inputs whose shapes follow from those of others, those that are parameters, and those that are whole numbers in
+        MXNet, which a region gets as float32.
     shapes : callable, optional
         Gets the attributes and the known shapes of the inputs, and returns those of inputs and outputs, or None if too
         few are known. By default all inputs are, and what is built tells the outputs.
@@ -69,6 +70,7 @@ class InnerRow:
     outputs: Names = ("output",)
     inferred: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
     shapes: Callable[[Given, Sequence[Shape | None]], tuple[list[Shape], list[Shape]] | None] | None = None
     keys: Callable[[Given], int] = lambda given: 0
     outside: Callable[[Given], str] = lambda given: ""
@@ -128,6 +130,17 @@ def real(attributes: Attributes, name: str) -> str:
 def word(*words: str) -> Reader:
     """Return the reader of one of several words; the first is the default."""
     return lambda attributes, name: attributes.choice(name, words, words[0])
+
+
+def without(what: str) -> Reader:
+    """Return the reader of an attribute that has to be absent."""
+
+    def read(attributes: Attributes, name: str) -> None:
+        text = attributes.text(name, "")
+        if text not in ("", "False", "0"):
+            raise attributes.error(name, text, f"none: there is no {what}")
+
+    return read
 
 
 def ignored(attributes: Attributes, name: str) -> None:
@@ -198,6 +211,14 @@ class Inner(Operator):
         return tuple(name for name in self.arguments if name in learned)
 
     @property
+    def whole_numbers(self) -> tuple[str, ...]:
+        return self.row.whole
+
+    @property
+    def single(self) -> tuple[bool, ...]:
+        return tuple(name in self.whole_numbers for name in (*self.arguments, *self.outputs))
+
+    @property
     def draws(self) -> tuple[Draw, ...]:
         return (Draw(None, False),) * self.row.keys(dict(self.given))
 
@@ -258,6 +279,8 @@ class Inner(Operator):
             if len(known) < len(shapes) or self.open_sizes:
                 return None
             outputs = self.built(known)
+        except ProblemError:
+            raise
         except FAULTS:
             raise self.error("inputs", f"of shapes {list(shapes)}", f"some that fit {self.function}") from None
         if not known and math.prod(outputs[0]) > MOST_CONSTANT:

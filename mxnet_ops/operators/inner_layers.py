@@ -20,23 +20,13 @@ from clgraft.mxnet_ops.operators.inner import (
     ignored,
     integer,
     number,
+    without,
     word,
 )
 
 # recurrent layers
 
 CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
-
-
-def _without(what: str) -> Reader:
-    """Return the reader of an attribute that has to be absent."""
-
-    def read(attributes: Attributes, name: str) -> None:
-        text = attributes.text(name, "")
-        if text not in ("", "False", "0"):
-            raise attributes.error(name, text, f"none: there is no {what}")
-
-    return read
 
 
 def _rnn_arguments(given: Given) -> tuple[str, ...]:
@@ -250,11 +240,11 @@ INNER.update(
                 "mode": lambda attributes, name: attributes.choice(name, CELLS),
                 "p": _share,
                 "state_outputs": flag,
-                "projection_size": _without("projection of the state"),
-                "lstm_state_clip_min": _without("limit of what an LSTM remembers"),
-                "lstm_state_clip_max": _without("limit of what an LSTM remembers"),
+                "projection_size": without("projection of the state"),
+                "lstm_state_clip_min": without("limit of what an LSTM remembers"),
+                "lstm_state_clip_max": without("limit of what an LSTM remembers"),
                 "lstm_state_clip_nan": ignored,
-                "use_sequence_length": _without("sequence length of each image"),
+                "use_sequence_length": without("sequence length of each image"),
             },
             real=True,
             outputs=_rnn_outputs,
@@ -294,7 +284,7 @@ INNER.update(
                 "pooled_size": _two,
                 "spatial_scale": number(),
                 "sample_ratio": integer(-1),
-                "position_sensitive": _without("sum over parts of the channels"),
+                "position_sensitive": without("sum over parts of the channels"),
                 "aligned": flag,
             },
             real=True,

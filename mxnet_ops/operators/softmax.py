@@ -14,6 +14,14 @@ from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registry import register
 
 
+def temperature_of(attributes: Attributes, name: str = "temperature") -> float:
+    """Read what data are divided by."""
+    found = attributes.number(name, 1.0)
+    if found == 0 or not math.isfinite(found):
+        raise attributes.error(name, found, "a finite number other than 0")
+    return found
+
+
 @register
 @dataclass(frozen=True)
 class Softmax(Operator):
@@ -30,7 +38,8 @@ class Softmax(Operator):
 
     Notes
     -----
-    A result of another dtype than data's and lengths (`use_length`) are refused.
+    A result of another dtype than data's is refused, and so are lengths (`use_length`), which regions have as a
+    softmax of their own (`mxnet_ops.operators.inner_attention`).
     """
 
     op_type: ClassVar[str] = "ocl_softmax"
@@ -46,10 +55,8 @@ class Softmax(Operator):
         operator = cls(
             function=attributes.choice("function", ("softmax", "log_softmax", "softmin"), "softmax"),
             axis=attributes.integer("axis", -1),
-            temperature=attributes.number("temperature", 1.0),
+            temperature=temperature_of(attributes),
         )
-        if operator.temperature == 0 or not math.isfinite(operator.temperature):
-            raise attributes.error("temperature", operator.temperature, "a finite number other than 0")
         dtype = attributes.text("dtype", "")
         if dtype:
             raise attributes.error("dtype", dtype, "none: the result has data's")

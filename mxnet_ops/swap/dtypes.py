@@ -27,8 +27,8 @@ PASSING = {
     *("squeeze", "broadcast_to", "broadcast_like", "broadcast_axis", "reverse", "take", "pick"),
     *("SequenceMask", "make_loss"),
 }
-# operators whose inputs but the first are of any type
-FIRST_ALONE = ("softmax", "log_softmax", "softmin")
+# operators whose inputs but the first may be whole numbers
+FIRST_ALONE = ("softmax", "log_softmax", "softmin", "SequenceMask")
 # operators that make another type of real numbers
 CASTS = ("Cast", "cast", "amp_cast", "amp_multicast")
 Entry = tuple[int, int]  # a node and its output
@@ -70,13 +70,17 @@ class Dtypes:
         self._reals = {self._root(entry) for entry in self._reals}
         while self._follow_others():
             pass
-        self._casts = any(node["op"] in CASTS and number not in self._idle_casts for number, node in enumerate(nodes))
+        self._casts = any(
+            node["op"] in CASTS and number not in self._idle_casts and _makes_reals(node)
+            for number, node in enumerate(nodes)
+        )
 
     def expect_reals(self, number: int) -> None:
         """Raise `Kept` if the inputs of a node are other than dense arrays of real numbers."""
+        real = self._real_inputs(number)
         for entry in self._nodes[number]["inputs"]:
             dtype = self._found.get((entry[0], entry[1]))
-            if dtype is not None and dtype not in FLOATS:
+            if (entry[0], entry[1]) in real and dtype is not None and dtype not in FLOATS:
                 raise Kept(f"its inputs are {dtype}")
             if self._nodes[entry[0]].get("attrs", {}).get("__storage_type__") not in DENSE:
                 raise Kept("its inputs are sparse")
@@ -92,12 +96,18 @@ class Dtypes:
 
     def expect_one_dtype(self, number: int) -> None:
         """Raise `Kept` unless all inputs of a node and its output are known to be real numbers, of one dtype."""
-        entries = [*((entry[0], entry[1]) for entry in self._nodes[number]["inputs"]), (number, 0)]
+        entries = [*self._real_inputs(number), (number, 0)]
         roots = {self._root(entry) for entry in entries}
         if not roots <= self._reals:
             raise Kept(f"it may be of whole numbers: the dtype of {self._variable(number)!r} is not known")
         if self._casts and len(roots) > 1:
             raise Kept("its inputs may be of several dtypes: the graph has casts")
+
+    def _real_inputs(self, number: int) -> list[Entry]:
+        """Return the inputs of a node that its operator takes as real numbers, if it takes any."""
+        node = self._nodes[number]
+        inputs = [(entry[0], entry[1]) for entry in node["inputs"]]
+        return inputs[:1] if plain_name(node["op"]) in FIRST_ALONE else inputs
 
     def _variable(self, number: int) -> str:
         """Return the name of the variable, or of the operator, from which the first input of a node comes."""
@@ -123,7 +133,7 @@ class Dtypes:
         if name == "null":
             return
         if is_real(name) or (name == "Custom" and attributes.get("op_type") in FAMILIES):
-            self._reals.update(inputs[:1] if name in FIRST_ALONE else inputs)
+            self._reals.update(self._real_inputs(number))
             self._reals.update((number, place) for place in range(_outputs_read(self._nodes, number)))
         elif is_typeless(name):
             for place in range(_outputs_read(self._nodes, number)):
@@ -215,6 +225,11 @@ class Dtypes:
                     dtype = name_of(places[word][0])
                     if dtype not in ("float32",) or not open_:  # float32 may be what an open variable was taken for
                         self._found[number, place] = dtype
+
+
+def _makes_reals(cast: Mapping[str, Any]) -> bool:
+    """Return whether a cast makes real numbers."""
+    return cast.get("attrs", {}).get("dtype", FLOATS[0]) in (*FLOATS, "bfloat16")
 
 
 def _outputs_read(nodes: Sequence[Mapping[str, Any]], number: int) -> int:

@@ -88,6 +88,7 @@ def form_regions(
     for group in groups:
         outputs = forming.outputs_of(group)
         inputs, auxiliary = inputs_of(group, nodes)
+        taken = _taken_as_reals(group, inputs, nodes)
         first = nodes[outputs[0][0]]
         name = first["name"]
         region = {
@@ -99,7 +100,7 @@ def form_regions(
                 "op_type": REGION,
                 **({"precision": precision} if precision else {}),
             },
-            "inputs": [[*entry, 0] for entry in inputs + auxiliary],
+            "inputs": [[*entry, 0] for entry in taken + auxiliary],
         }
         made.append((group, region, outputs))
         report.regions[name] = [nodes[number]["name"] for number in group]
@@ -118,6 +119,28 @@ def give_back(graph: Mapping[str, Any], report: Report, taken: Collection[int] =
         if loan.attributes is not None:
             node["attrs"] = dict(loan.attributes)
         report.rows[loan.row] = Row(node["name"], loan.operator, reason=loan.reason)
+
+
+def _taken_as_reals(group: Group, inputs: Sequence[Entry], nodes: list[dict[str, Any]]) -> list[Entry]:
+    """Return the inputs of a region, those that are whole numbers in MXNet as casts, which are added to the nodes."""
+    whole = set()
+    for number in group:
+        operator = operator_of(nodes[number])
+        entries = zip(operator.arguments, nodes[number]["inputs"])
+        whole |= {(entry[0], entry[1]) for name, entry in entries if name in operator.whole_numbers}
+    found: list[Entry] = []
+    for source, output in inputs:
+        if (source, output) not in whole:
+            found.append((source, output))
+            continue
+        name = f"{nodes[source]['name']}_output{output or ''}_as_float32"
+        cast = {"op": "Cast", "name": name, "attrs": {"dtype": "float32"}, "inputs": [[source, output, 0]]}
+        places = (number for number, node in enumerate(nodes) if node["op"] == "Cast" and node["name"] == name)
+        place = next(places, len(nodes))
+        if place == len(nodes):
+            nodes.append(cast)
+        found.append((place, 0))
+    return found
 
 
 def _shown(graph: Mapping[str, Any]) -> set[Entry]:

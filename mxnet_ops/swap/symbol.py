@@ -30,7 +30,7 @@ from clgraft.mxnet_ops.swap.regions import LENT, NO_REGION, OPEN, REGION, Loan, 
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.selection import Chosen, Select, as_choice, refusal, tell
 from clgraft.mxnet_ops.swap.shapes import passing_back
-from clgraft.mxnet_ops.swap.table import Kept, ModelOperator, plain_name, translate, translate_inner
+from clgraft.mxnet_ops.swap.table import Kept, ModelOperator, is_translatable, plain_name, translate, translate_inner
 
 OPEN_SIZES = "the sizes of its inputs follow from operators after it"
 
@@ -155,7 +155,7 @@ def swap_known(
                 if not regions or number in shown or plain_name(seen.operator) not in INNER:
                     raise
                 kept = NO_REGION if "no grafted operator" in str(reason) else str(reason)
-                op_type, translated = translate_inner(seen)
+                op_type, translated = _inside(seen, reason)
                 _expect_inside(find_operator(op_type, translated), node, unsized if number not in unsized else ())
                 dtypes.expect_one_dtype(number)
             _expect_inputs(op_type, translated, len(sources))
@@ -210,6 +210,16 @@ def _with_regions(
     report.rows, report.regions = whole.rows, whole.regions
     report.precision = precision or ""
     return joined
+
+
+def _inside(seen: ModelOperator, refused: Kept) -> tuple[str, dict[str, str]]:
+    """Return what computes an operator in regions; if nothing does, raise why no clgraft operator of its own does."""
+    try:
+        return translate_inner(seen)
+    except Kept:
+        if is_translatable(seen.operator):
+            raise refused from None
+        raise
 
 
 def _reads_open(node: dict[str, Any], number: int, unsized: set[int]) -> bool:

@@ -142,6 +142,28 @@ BETWEEN = {
             rows(x, 4), sym.slice_axis(rows(real(x), 4), axis=0, begin=0, end=1), 0.1, 0.1, 0.2, 0.2
         )
     ],
+    "_contrib_interleaved_matmul_selfatt_qk": [
+        lambda x: sym.contrib.interleaved_matmul_selfatt_qk(sym.Reshape(x, shape=(3, 4, 12)), heads=2)
+    ],
+    "_contrib_interleaved_matmul_selfatt_valatt": [
+        lambda x: sym.contrib.interleaved_matmul_selfatt_valatt(
+            sym.Reshape(x, shape=(3, 4, 12)), sym.Reshape(sym.slice_axis(x, axis=3, begin=0, end=2), shape=(8, 3, 3)), 2
+        )
+    ],
+    "_contrib_interleaved_matmul_encdec_qk": [
+        lambda x: sym.contrib.interleaved_matmul_encdec_qk(
+            sym.slice_axis(sym.Reshape(x, shape=(2, 3, 24)), axis=2, begin=0, end=12),
+            sym.Reshape(real(x), shape=(-1, 3, 24)),
+            heads=3,
+        )
+    ],
+    "_contrib_interleaved_matmul_encdec_valatt": [
+        lambda x: sym.contrib.interleaved_matmul_encdec_valatt(
+            sym.Reshape(x, shape=(4, 3, 12)), part(real(x), 5, (6, 3, 4)), heads=2
+        )
+    ],
+    "_contrib_div_sqrt_dim": [lambda x: sym.contrib.div_sqrt_dim(x)],
+    "SequenceMask": [lambda x: sym.SequenceMask(x) + x],
     **{f"_{n}": [lambda x, n=n: getattr(sym._internal, f"_{n}")(sym.relu(x), sym.relu(-x)) + x] for n in COMPARISONS},
     **{
         f"broadcast_{n}": [
@@ -162,6 +184,7 @@ OUTSIDE = (  # of regions; MXNet leaves casts of its automatic mixed precision o
     *("ROIPooling", "amp_cast", "amp_multicast", "argsort", "gather_nd", "repeat", "shape_array"),
     *("_mod", "_mod_scalar", "broadcast_mod"),
 )
+WITH_LENGTHS = ("softmax",)  # which are whole numbers: in test_attention
 CASES = [(name, number) for name, made in BETWEEN.items() for number in range(len(made))]
 
 
@@ -178,7 +201,7 @@ def regions_of(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[list[str]], l
 
 
 def test_every_operator_is_tried():
-    assert {*BETWEEN, *OUTSIDE} == set(INNER)
+    assert {*BETWEEN, *OUTSIDE, *WITH_LENGTHS} == set(INNER)
 
 
 @pytest.mark.parametrize(("name", "number"), CASES)
