@@ -66,6 +66,19 @@ def test_sequences_that_end_at_lengths(keys, dtype, rng):
     compare(swapped, native, {"data": random(rng, *SHAPE), "length": lengths}, rng, requests=wanted)
 
 
+def test_lengths_beyond_a_sequence_end_at_it(rng):
+    """MXNet writes outside of its arrays then."""
+    length = sym.var("length", dtype="int32")
+    swapped, _ = one_region(
+        inside(lambda x: sym.SequenceMask(x, sequence_length=length, use_sequence_length=True, value=9))
+    )
+    data = random(rng, 4, 3, 2)
+    (got,) = swapped.eval(data=mx.nd.array(data), length=mx.nd.array([-2, 9, 2], dtype="int32"))
+    x = np.tanh(data)
+    x[:, 0], x[2:, 2] = 9, 9
+    assert_close(got.asnumpy(), np.logaddexp(0, x))
+
+
 def test_lengths_of_one_region_are_cast_once(rng):
     length = sym.BlockGrad(sym.Reshape(sym.var("length", dtype="int32"), shape=(2, 3)))
 
