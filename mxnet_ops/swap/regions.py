@@ -67,7 +67,8 @@ def form_regions(
     states : collection of str
         Names of the auxiliary states.
     ordered : bool
-        Whether the order of the symbol's arguments has to stay; a region that would change it is divided.
+        Whether the order of the symbol's arguments has to stay, and the names of its outputs; a region that would
+        change the order is divided.
     precision : str, optional
         The type of the regions' products.
     chains : bool
@@ -75,7 +76,7 @@ def form_regions(
         reads a value inside. Equal chains are one program: the names inside are none of the symbol's.
     """
     nodes = graph["nodes"]
-    forming = _Forming(nodes, [entry[0] for entry in graph["heads"]], _shown(graph), chains)
+    forming = _Forming(nodes, [entry[0] for entry in graph["heads"]], _shown(graph), ordered, chains)
     groups, divided = forming.groups(states if ordered else None)
     if forming.leave_open(groups):
         forming.refuse_open()
@@ -104,7 +105,7 @@ def form_regions(
         }
         made.append((group, region, outputs))
         report.regions[name] = [nodes[number]["name"] for number in group]
-    _put(graph, made)
+    _put(graph, made, ordered)
 
 
 def give_back(graph: Mapping[str, Any], report: Report, taken: Collection[int] = ()) -> None:
@@ -168,14 +169,19 @@ class _Forming:
         The nodes of its outputs.
     shown : set of Entry
         Its outputs.
-    chains : bool
+    ordered, chains : bool
         As of `form_regions`.
     """
 
     def __init__(
-        self, nodes: Sequence[Mapping[str, Any]], heads: Sequence[int], shown: set[Entry], chains: bool
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        heads: Sequence[int],
+        shown: set[Entry],
+        ordered: bool,
+        chains: bool,
     ) -> None:
-        self.nodes, self.heads, self.shown, self.chains = nodes, heads, shown, chains
+        self.nodes, self.heads, self.shown, self.ordered, self.chains = nodes, heads, shown, ordered, chains
         self.readers: dict[int, set[int]] = defaultdict(set)
         self.entries: dict[Entry, set[int]] = defaultdict(set)
         for number, node in enumerate(nodes):
@@ -190,12 +196,14 @@ class _Forming:
         self.own = {number for number in self.joinable if nodes[number]["attrs"]["op_type"] != INNER_TYPE}
 
     def _joinable(self) -> set[int]:
-        """Return the nodes that can be in a region: clgraft operators, unless the symbol's outputs have their names.
+        """Return the nodes that can be in a region: clgraft operators, unless the symbol's outputs keep their names.
 
         MXNet names outputs after their node. An operator of several outputs, one of which is the symbol's, stays a
-        node.
+        node then.
         """
         ours = {number for number, node in enumerate(self.nodes) if _is_clgraft_node(node)}
+        if not self.ordered:
+            return ours
         several = {number for number in ours & set(self.heads) if len(operator_of(self.nodes[number]).outputs) > 1}
         return ours - several
 
@@ -339,8 +347,11 @@ def _text(
     return json.dumps(found, separators=(",", ":"))
 
 
-def _put(graph: dict[str, Any], made: Sequence[tuple[Group, dict[str, Any], list[Entry]]]) -> None:
-    """Put regions in the places of their operators, in an order in which every node follows its inputs."""
+def _put(graph: dict[str, Any], made: Sequence[tuple[Group, dict[str, Any], list[Entry]]], named: bool) -> None:
+    """Put regions in the places of their operators, in an order in which every node follows its inputs.
+
+    With `named` the symbol's outputs keep their names.
+    """
     old = graph["nodes"]
     region_of = {number: index for index, (group, _, _) in enumerate(made) for number in group}
     nodes: list[dict[str, Any]] = []
@@ -354,10 +365,10 @@ def _put(graph: dict[str, Any], made: Sequence[tuple[Group, dict[str, Any], list
             return [place[entry[0]], *entry[1:]]
         return [region_place[index], made[index][2].index((entry[0], entry[1])), *entry[2:]]
 
-    def named(entry: Sequence[int]) -> list[int]:
-        """Return a head; a copy gives it the name of its operator if the region does not."""
+    def shown(entry: Sequence[int]) -> list[int]:
+        """Return a head; a copy gives it the name of its operator if the region does not, but should."""
         found = moved(entry)
-        if entry[0] not in region_of or not found[1]:
+        if not named or entry[0] not in region_of or not found[1]:
             return found
         key = (entry[0], entry[1])
         if key not in copies:
@@ -392,5 +403,5 @@ def _put(graph: dict[str, Any], made: Sequence[tuple[Group, dict[str, Any], list
 
     for entry in graph["heads"]:
         visit(entry[0])
-    heads = [named(entry) for entry in graph["heads"]]  # which adds nodes
+    heads = [shown(entry) for entry in graph["heads"]]  # which adds nodes
     replace_nodes(graph, nodes, heads)

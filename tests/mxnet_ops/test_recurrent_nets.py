@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -153,3 +155,39 @@ def test_dropout_between_fused_layers(rng):
         trained.append(y.asnumpy())
         assert all(np.isfinite(p.grad().asnumpy()).all() for p in net.collect_params().values())
     assert np.abs(trained[0] - trained[1]).max() > 1e-3
+
+
+def block_step(swap: bool, layer: str, states: bool, keys: dict, x: np.ndarray) -> list[np.ndarray]:
+    """Return outputs and gradients of a recurrent layer that is hybridized alone."""
+    mx.random.seed(3)
+    net = getattr(gluon.rnn, layer)(SIZE, num_layers=2, input_size=INPUTS, prefix="net_", **keys)
+    net.initialize(mx.init.Normal(0.3))
+    if swap:
+        swap_block(net, regions=True)
+    net.hybridize()
+    data = mx.nd.array(x)
+    data.attach_grad()
+    given = [net.begin_state(BATCH, func=lambda shape, **_: mx.nd.full(shape, 0.3))] if states else []
+    with autograd.record():
+        y = net(data, *given)
+        outputs = [y[0], *y[1]] if states else [y]
+        loss = sum((output * output).sum() for output in outputs)
+    loss.backward()
+    if swap:
+        nodes = json.loads(net._cached_graph[1].tojson())["nodes"]
+        assert [n["attrs"]["op_type"] for n in nodes if n["op"] != "null"] == ["ocl_region"]
+    arrays = [*outputs, data.grad, *(one.grad() for _, one in sorted(net.collect_params().items()))]
+    return [array.asnumpy() for array in arrays]
+
+
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "keys"),
+    [("LSTM", {}), ("LSTM", {"bidirectional": True}), ("GRU", {"layout": "NTC"}), ("RNN", {})],
+    ids=str,
+)
+def test_a_fused_layer_that_is_a_block_of_its_own(layer, keys, states, rng):
+    x = random(rng, *((BATCH, 4) if keys.get("layout") == "NTC" else (4, BATCH)), INPUTS)
+    found, expected = (block_step(swap, layer, states, keys, x) for swap in (True, False))
+    for place, (one, other) in enumerate(zip(found, expected)):
+        assert_close(one, other, what=f"array {place}")
