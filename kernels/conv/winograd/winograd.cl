@@ -24,6 +24,7 @@
 // than theirs from SIDE 6 on.
 
 #include "common/epilogue.cl"
+#include "common/prefetch.cl"
 #include "common/tickets.cl"
 #include "conv/past_caches.cl"
 #include "conv/winograd/transforms.cl"
@@ -78,12 +79,26 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
 #endif
 #define SUMMED_APART (SIDE >= 8 || STRIDE > 1)
 
+// U comes from beyond the L2 cache: a slice reads all of it, and so few tiles meet each row of it that the products
+// would wait for it. So each step of a register tile asks for a line of what is multiplied next. Weights that a
+// work-item transforms itself are in the cache already.
+#define LINE (CACHE_LINE / (int)sizeof(real))     // elements of a cache line
+#define CHANNEL_LINES ((COLS + LINE - 1) / LINE)  // of U
+#ifdef OWN_WEIGHTS
+#define OWNS 1
+#define ASK_WEIGHTS(p)
+#else
+#define OWNS 0
+#define ASK_WEIGHTS(p) PREFETCH_FAR(p);
+#endif
+
 // The register tile: M[tile][COLS] (+)= sum over up to SUMMED channels of V[tile][channel] * U[channel][COLS].
-#define MULTIPLY_TILES(rows, M, V, U, channels, add)                                                    \
+#define MULTIPLY_TILES(rows, M, V, U, channels, add, ahead)                                             \
     {                                                                                                   \
         realv acc[rows][NV];                                                                            \
         SET_ROWS(rows, acc, add && !SUMMED_APART ? LOAD_REALS(M + i_ * COLS + v_ * VL) : (realv)(0))    \
         for (int c = 0; c < channels; c++) {                                                            \
+            ASK_WEIGHTS(ahead + c * LINE)                                                               \
             STEP_ROWS(rows, acc, V[i_ * WC], vector_[v_] = LOAD_REALS(U + v_ * VL))                     \
             V++;                                                                                        \
             U += COLS;                                                                                  \
@@ -92,12 +107,13 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
         STORE_ROWS(rows, acc, M, COLS)                                                                  \
     }
 
-void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add) {
-    MULTIPLY_TILES(MR, M, V, U, channels, add)
+void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add,
+                   global const real *ahead) {
+    MULTIPLY_TILES(MR, M, V, U, channels, add, ahead)
 }
 
-void multiply_last_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add){
-    MULTIPLY_TILES(LAST_MR, M, V, U, channels, add)}
+void multiply_last_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add,
+                        global const real *ahead){MULTIPLY_TILES(LAST_MR, M, V, U, channels, add, ahead)}
 #define AHEAD 4  // channels whose weights are asked for early
 
 // U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, TAPS, TAPS) and its
@@ -167,9 +183,10 @@ SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
 
 // Products of tiles [0, tile_count) of one element, in one phase, and the channels [first, last), added to M with `add`
 // or where first is not 0. Chunk by chunk, so that the weights of one stay in the first level's cache. weights points
-// to channel `first`.
+// to channel `first`, `after` to what is multiplied afterwards.
 void multiply_channels(global real *M, global const real *V, global const real *weights, const int tiles,
-                       const int tile_count, const int first, const int last, const bool add) {
+                       const int tile_count, const int first, const int last, const bool add,
+                       global const real *after) {
     const int whole = rows_of_whole_tiles(tile_count);
     for (int chunk = first; chunk < last; chunk += WC) {
         for (int part = 0; part < WC; part += SUMMED) {
@@ -178,34 +195,58 @@ void multiply_channels(global real *M, global const real *V, global const real *
             const bool adds = add || chunk + part > 0;
             global const real *source = V + (long)chunk * tiles + part;
             global const real *factors = weights + (chunk - first + part) * COLS;
-            int tile = 0;
+            global const real *next = chunk + part + SUMMED < last ? factors + SUMMED * COLS : after;
+            int tile = 0, asked = 0;
             for (; tile < whole; tile += MR) {
-                multiply_tile(M + tile * COLS, source + tile * WC, factors, count, adds);
+                multiply_tile(M + tile * COLS, source + tile * WC, factors, count, adds, next + asked * LINE);
+                asked = min(asked + count, (CHANNEL_LINES - 1) * count);
             }
             for (; tile < tile_count; tile += LAST_MR) {
-                multiply_last_tile(M + tile * COLS, source + tile * WC, factors, count, adds);
+                multiply_last_tile(M + tile * COLS, source + tile * WC, factors, count, adds, next + asked * LINE);
+                asked = min(asked + count, (CHANNEL_LINES - 1) * count);
             }
         }
     }
 }
 
-// The same for the elements [e, last_e) and all phases, of whose products those of the source's phases are summed. V, M
-// and weights point to element 0.
+// The number of the next products, which are numbered by phases of each element.
+int products_after(int number) {
+    do number++;
+    while (number < ELEMENTS * STRIDE_PHASES &&
+           IS_ZERO(number % STRIDE_PHASES, number / STRIDE_PHASES / SIDE_W, number / STRIDE_PHASES % SIDE_W));
+    return number;
+}
+
+// The same for the elements [first_e, last_e) and all phases, of whose products those of the source's phases are
+// summed. V, M and weights point to element 0.
 void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
-              const long u_size, const int tiles, const int tile_count, const int first, const int last, int e,
-              const int last_e) {
+              const long u_size, const int tiles, const int tile_count, const int first, const int last,
+              const int first_e, const int last_e, global const real *after) {
     const long v_phase = SOURCE_PHASES > 1 ? (v_size - PAD) / STRIDE_PHASES : 0,
                m_phase = TARGET_PHASES > 1 ? (m_size - PAD) / STRIDE_PHASES : 0,
                u_phase = (u_size - PAD) / STRIDE_PHASES;
-    for (; e < last_e; e++) {
-        for (int phase = 0; phase < STRIDE_PHASES; phase++) {
-            if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) continue;
-            multiply_channels(
-                M + e * m_size + phase * m_phase, V + e * v_size + phase * v_phase,
-                weights + e * u_size + phase * u_phase, tiles, tile_count, first, last, SOURCE_PHASES > 1 && phase > 0);
-        }
+    global const real *factors = weights + first_e * u_size;
+    for (int number = first_e * STRIDE_PHASES; number < last_e * STRIDE_PHASES;) {
+        const int e = number / STRIDE_PHASES, phase = number % STRIDE_PHASES;
+        number = products_after(number);
+        global const real *next =
+            number < last_e * STRIDE_PHASES
+                ? weights + number / STRIDE_PHASES * u_size + number % STRIDE_PHASES * u_phase
+                : after;
+        multiply_channels(M + e * m_size + phase * m_phase, V + e * v_size + phase * v_phase, factors, tiles,
+                          tile_count, first, last, SOURCE_PHASES > 1 && phase > 0, next);
+        factors = next;
     }
 }
+
+// Whether lines of y, of Y_LINE elements, are asked for while tiles are transformed, so that stores do not wait for
+// them: where rows are neighbours.
+#if defined(DILATED) || defined(PAST_CACHES)
+#define ASKS false
+#else
+#define ASKS true
+#endif
+#define Y_LINE (CACHE_LINE / (int)sizeof(stored))
 
 // y of tile rows [first, first + count), up to most_rows at once, of VL outputs from m on. M points to the first tile
 // and to m's lane. Pixels of the target that are in tiles and not in y are left out.
@@ -220,8 +261,17 @@ void transform_products(global stored *y, global const real *M, const long m_siz
     for (int row = 0; row < count;) {
         const int image = (first + row) / tile_h;
         const PhaseRow begin = phase_row((first + row) % tile_h, grid);
-        const int group = min(min(count - row, begin.left), most_rows);
+        const int group = min(min(count - row, begin.left), most_rows), all_rows = group * OUTPUTS_H * TARGET_STRIDE;
+        // as many rows at once as are neighbours
+        const int rows = DILATE_H > 1 ? 1 : all_rows, above = begin.top * TARGET_STRIDE + target.begin_h;
+        const int length = (min(above + rows, oh) - max(above, 0)) * ow,
+                  lines = ASKS ? (length + Y_LINE - 1) / Y_LINE : 0;
+        global const stored *ask = y + ((long)image * m_count + m) * plane + (long)max(above, 0) * ow;
+        int asked = 0;
         for (int tile = 0; tile < group * tile_w; tile++) {
+            for (; asked * group * tile_w < lines * (tile + 1); asked++) {
+                for (int i = 0; i < lanes; i++) PREFETCH_TO_WRITE(ask + i * plane + asked * Y_LINE);
+            }
             const int column = TILE_COLUMN(tile % tile_w) * TARGET_STRIDE + target.begin_w;
             local real *to = pixels + tile / tile_w * OUTPUTS_H * TARGET_STRIDE * ow * VL;
             for (int phase = 0; phase < TARGET_PHASES; phase++) {
@@ -238,10 +288,8 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 #undef PUT
             }
         }
-        // as many rows at once as are neighbours
-        const int rows = DILATE_H > 1 ? 1 : group * OUTPUTS_H * TARGET_STRIDE;
-        for (int done = 0; done < group * OUTPUTS_H * TARGET_STRIDE; done += rows) {
-            const int top = begin.top * TARGET_STRIDE + target.begin_h + done * DILATE_H, h = max(top, 0);
+        for (int done = 0; done < all_rows; done += rows) {
+            const int top = above + done * DILATE_H, h = max(top, 0);
             if (h >= oh) break;
             const long at = ((long)image * m_count + m) * plane + (long)h * ow;
             store_pixels(y + at, plane, lanes, pixels + (done + h - top) * ow * VL, (min(top + rows, oh) - h) * ow,
@@ -256,10 +304,7 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 // core/operators/conv/arguments.py. With OWN_WEIGHTS, which is transform_weights, each transforms its blocks' weights
 // itself, a chunk at a time that stays in the cache: for problems so small that every block of weights is used once.
 // Without it the kernel is a fifth shorter.
-#ifdef OWN_WEIGHTS
-#define OWNS 1
-#else
-#define OWNS 0
+#if !OWNS
 #define OWN_WEIGHTS(own, u_size, w, channels, m_count, flip, m, first, last)
 #endif
 typedef struct {
@@ -298,8 +343,9 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
                     for (int m = block * COLS; OWNS && m < last_m; m += VL) {
                         OWN_WEIGHTS(own, u_size, OPEN(w), channels, m_count, flip, m, channel, last);
                     }
+                    const int next_block = block + 1 < last_block ? block + 1 : first_block;
                     multiply(M, m_size, V, v_size, OWNS ? own : OPEN(U) + block * block_size, u_size, tiles,
-                             count * tile_w, channel, last, 0, ELEMENTS);
+                             count * tile_w, channel, last, 0, ELEMENTS, OPEN(U) + next_block * block_size);
                 }
                 for (int m = block * COLS; m < last_m; m += VL) {
                     transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count,
@@ -317,9 +363,10 @@ SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U),
               m_blocks = get_global_size(0);
     const long v_size = (long)SOURCE_PHASES * ((channels + WC - 1) / WC) * tiles * WC + PAD;
     const long m_size = (long)TARGET_PHASES * tiles * COLS + PAD, block_size = (long)channels * COLS;
-    multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size,
-             OPEN(U) + block * block_size, STRIDE_PHASES * m_blocks * block_size + PAD, tiles, min(range, tiles - tile),
-             0, channels, e, e + 1);
+    global const real *weights = OPEN(U) + block * block_size;
+    multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size, weights,
+             STRIDE_PHASES * m_blocks * block_size + PAD, tiles, min(range, tiles - tile), 0, channels, e, e + 1,
+             weights);
 }
 
 // One work-item computes VL outputs of block_rows of the tile rows.
