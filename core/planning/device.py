@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clgraft.core.problem import SMALL
 
@@ -102,9 +102,9 @@ class DeviceInfo:
     has_wgmma: bool = False
     halves: tuple[str, ...] = ()
     has_bulk_copies: bool = False
-    has_pair_products: bool = False
+    has_pair_products: bool = field(default=False, hash=False)  # no hash needs what may not be known yet
     has_slow_pairs: bool = False
-    has_amx: bool = False
+    has_amx: bool = field(default=False, hash=False)
 
     @property
     def kept_in_caches(self) -> int:

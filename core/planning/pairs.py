@@ -20,12 +20,12 @@ def expect_pairs(dtype: str, planner: Planner) -> None:
     ------
     Declined
     """
+    if dtype != "bfloat16":  # first: only then devices find out whether they have these products
+        raise Declined("is for bfloat16")
     if not planner.device.is_cpu or not planner.device.has_pair_products:
         raise Declined("made for CPU devices that add products of pairs of bfloat16")
     if planner.device.has_slow_pairs:
         raise Declined("made for processors whose products of pairs of bfloat16 are faster than those of floats")
-    if dtype != "bfloat16":
-        raise Declined("is for bfloat16")
 
 
 def flush_defines(dtype: str, device: DeviceInfo) -> dict[str, int]:

@@ -19,7 +19,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -36,11 +35,11 @@ from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches,
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
 from clgraft.core.runtime import building, program_cache, toolchains
+from clgraft.core.runtime.children import Child, leave, take
 from clgraft.core.runtime.toolchains.base import Children
 
 VARIABLE = settings.BUILD_PROCESSES.name
 MOST = 8  # child processes
-PATIENCE = 120.0  # seconds without an answer after which a child is ended
 LARGEST_GROUP = 64 * 2**20  # bytes of a launch for each of its work-groups, above which no child runs it
 CHILD = Path(__file__).with_name("build_child.py")
 # takes the parent's places of modules, without those of the script: its folder has modules of common names
@@ -81,9 +80,7 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
         }
         notes = {key: program_cache.note_of(cl_device, *key) for key in launches}
         missing = {key for key in launches if not program_cache.is_noted(place, notes[key])}
-        count = processes(len(missing), children)
-        if count:
-            _share(cl_device, [_task(launches[key], sizes, planned.workspace_bytes) for key in missing], count)
+        if missing and _share(cl_device, [_task(launches[key], sizes, planned.workspace_bytes) for key in missing]):
             for key in missing:
                 program_cache.write_note(place, notes[key])
             missing = set()
@@ -113,12 +110,7 @@ def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
     if children is None or children.launches or program_cache.folder() is None:
         return False
     try:
-        most = cl_device.global_mem_size // children.memory if children.memory else sys.maxsize
-        count = processes(len(kernels), children, most)
-        if count:
-            tasks = [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels]
-            _share(cl_device, tasks, count)
-        return count > 0
+        return _share(cl_device, [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels])
     except ArgumentError:  # of a setting
         raise
     except Exception as error:  # this process builds what it needs
@@ -143,7 +135,7 @@ def allowed() -> int:
     return min(cores, MOST) if cores > 1 else 0
 
 
-def processes(kernels: int, children: Children, most: int = sys.maxsize) -> int:
+def processes(kernels: int, children: Children, most: int = sys.maxsize, waiting: int = 0) -> int:
     """Return in how many child processes to build so many kernels; 0 if this process alone is as fast.
 
     Parameters
@@ -153,12 +145,16 @@ def processes(kernels: int, children: Children, most: int = sys.maxsize) -> int:
         What they cost.
     most : int
         Processes that the device can bear.
+    waiting : int
+        Processes that need not be started.
     """
     count = min(allowed(), kernels, most)
-    if count < 2 or os.getpid() != _process or not is_python(sys.executable):
+    if os.getpid() != _process or not is_python(sys.executable):
         return 0
+    if count <= waiting:
+        return count
     alone, shared = (each * children.seconds_of_a_kernel for each in (kernels, math.ceil(kernels / count)))
-    return count if shared + children.seconds_of_a_child < alone else 0
+    return count if count > 1 and shared + children.seconds_of_a_child < alone else 0
 
 
 def is_python(executable: str | None) -> bool:
@@ -213,72 +209,49 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
     return "value", np.asarray(item.value).tobytes().hex()  # a Constant
 
 
-def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
-    """Have child processes do the tasks: each takes the next one when it is free."""
-    platform, toolchain = cl_device.platform, toolchains.of(cl_device)
-    number = platform.get_devices().index(cl_device)  # several GPUs may have one name
-    device = json.dumps([platform.name, platform.version, number])
-    left = deque(sorted(tasks, key=lambda task: (-len(task["source"]), task["source"])))  # what may take long first
-    with building.told(cl_device.name.strip(), len(tasks)) as step:
-        environment = toolchain.children.environment if toolchain.children else {}
-        children = [_start(device, environment) for _ in range(count)]
-        threads = [threading.Thread(target=_feed, args=(child, left, step), daemon=True) for child in children]
-        try:
+def _share(cl_device: Any, tasks: Sequence[dict[str, Any]]) -> bool:
+    """Have child processes do tasks, each the next one when it is free, and wait; return False if that does not pay."""
+    toolchain = toolchains.of(cl_device)
+    driver = toolchain.children
+    if driver is None:
+        return False
+    most = min(len(tasks), cl_device.global_mem_size // driver.memory if driver.memory else sys.maxsize)
+    started = _started(cl_device, driver)
+    children = take(*started, min(allowed(), most)) if os.getpid() == _process else []
+    try:
+        count = processes(len(tasks), driver, most, len(children))
+        if not count:
+            return False
+        left = deque(sorted(tasks, key=lambda task: (-len(task["source"]), task["source"])))  # what may take long first
+        with building.told(cl_device.name.strip(), len(tasks)) as step:
+            children += [Child(*started) for _ in range(count - len(children))]
+            threads = [threading.Thread(target=_feed, args=(child, left, step), daemon=True) for child in children]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-        finally:
-            for child in children:
-                _end(child)
-    if any(child.returncode for child in children) and toolchain.keeps_programs():
+    finally:
+        leave(children, may_wait=not driver.memory)  # what a child takes of a device is wanted for something else
+    if any(child.process.returncode for child in children) and toolchain.keeps_programs():
         toolchain.repair_cache()  # what has ended a child would end this process
+    return True
 
 
-def _start(device: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start a child; `environment` are its driver's variables."""
-    environment = {**os.environ, VARIABLE: "0", **environment}
+def _started(cl_device: Any, driver: Children) -> tuple[list[str], dict[str, str]]:
+    """Return how a device's child is started: the command, and its variables."""
+    platform = cl_device.platform
+    number = platform.get_devices().index(cl_device)  # several GPUs may have one name
+    device = json.dumps([platform.name, platform.version, number])
     command = [sys.executable, "-c", START, str(CHILD), device, *(place for place in sys.path if place)]
-    # without close_fds Python can start it by posix_spawn(): fork() would run the handlers of frameworks
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        text=True,
-        close_fds=False,
-    )
+    return command, {**os.environ, VARIABLE: "0", **driver.environment}
 
 
-def _end(child: subprocess.Popen[str]) -> None:
-    """Let a child end, which it does when nothing more can come; kill one that does not."""
-    try:
-        child.communicate(timeout=2.0)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        child.kill()
-        child.wait()
-
-
-def _feed(child: subprocess.Popen[str], left: deque[dict[str, Any]], step: Callable[[str], None]) -> None:
+def _feed(child: Child, left: deque[dict[str, Any]], step: Callable[[str], None]) -> None:
     """Hand tasks to a child, one after the other, until none is left or the child fails."""
-    assert child.stdin is not None and child.stdout is not None
     try:
-        while _answers(child) and left:
+        while child.answers() and left:
             task = left.popleft()
             step(task["name"])
-            child.stdin.write(json.dumps(task) + "\n")
-            child.stdin.flush()
+            child.give(task)
     except (OSError, ValueError, IndexError):  # it has ended, or another thread took the last task
         pass
-
-
-def _answers(child: subprocess.Popen[str]) -> bool:
-    """Wait until a child is free; return False if it has ended. One that does not answer is ended."""
-    assert child.stdout is not None
-    timer = threading.Timer(PATIENCE, child.kill)
-    timer.start()
-    try:
-        return bool(child.stdout.readline())
-    finally:
-        timer.cancel()

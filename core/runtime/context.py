@@ -83,7 +83,8 @@ class DeviceContext:
         self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
         for probe in self.toolchain.probes(self.device):
             if not probe.is_needless(self.device):
-                self.device = probe.noted(self.device, probes.works(self, probe))
+                works: Any = probes.Later(self, probe) if probe.later else probes.works(self, probe)
+                self.device = probe.noted(self.device, works)
 
     def _check(self, status: int) -> None:
         if status:

@@ -22,6 +22,28 @@ LONGEST = 60  # seconds that a child may take
 _known: dict[str, bool] = {}  # whether a probe succeeds, by the key of its program
 
 
+class Later:
+    """A bool: whether a probe succeeds, which is found out when somebody first wants to know.
+
+    Parameters
+    ----------
+    context : DeviceContext
+    probe : Probe
+    """
+
+    def __init__(self, context: Any, probe: Probe) -> None:
+        self._asked = context.cl_device, _kernel(context, probe), probe
+
+    def __bool__(self) -> bool:
+        return _works(*self._asked)
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self) == other
+
+
 def works(context: Any, probe: Probe) -> bool:
     """Return whether a probe succeeds on a device context's device.
 
@@ -33,8 +55,14 @@ def works(context: Any, probe: Probe) -> bool:
     context : DeviceContext
     probe : Probe
     """
-    kernel = context.kernel(probe.file, probe.kernel, probe.defines, probe.dtype)
-    device = context.cl_device
+    return _works(context.cl_device, _kernel(context, probe), probe)
+
+
+def _kernel(context: Any, probe: Probe) -> Any:
+    return context.kernel(probe.file, probe.kernel, probe.defines, probe.dtype)
+
+
+def _works(device: Any, kernel: Any, probe: Probe) -> bool:
     note, place = program_cache.key_of(device, kernel.source, kernel.options, what="works"), program_cache.folder()
 
     def noted() -> bool:

@@ -16,7 +16,7 @@ import pytest
 from clgraft import core
 from clgraft.core.planning.launches import Buffer, Launch, Launches, ints
 from clgraft.core.problem import Argument
-from clgraft.core.runtime import build_processes, program_cache
+from clgraft.core.runtime import build_processes, children, program_cache
 from clgraft.core.runtime.programs import PlannedKernel
 from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.runtime.toolchains.nvidia import NVIDIA
@@ -101,7 +101,7 @@ def test_a_kernel_that_does_not_compile_leaves_the_others(context, device):
 )
 def test_children_that_fail_or_hang_leave_the_work_to_this_process(context, device, start, monkeypatch):
     monkeypatch.setattr(build_processes, "START", start)
-    monkeypatch.setattr(build_processes, "PATIENCE", 2.0)
+    monkeypatch.setattr(children, "PATIENCE", 2.0)
     planned = launches(context)
     build_processes.build_ahead(device, ARGUMENTS, planned)
     assert built(planned) == [0, 0, 0]
@@ -156,6 +156,9 @@ def test_by_default_there_is_a_process_for_each_core(monkeypatch):
 def test_few_kernels_and_forked_processes_and_applications_start_none(monkeypatch):
     monkeypatch.setenv(build_processes.VARIABLE, "2")
     assert [build_processes.processes(kernels, PoCL.CHILDREN) for kernels in (0, 1, 2, 16)] == [0, 0, 0, 2]
+    assert [build_processes.processes(kernels, PoCL.CHILDREN, waiting=1) for kernels in (0, 1, 2, 16)] == [0, 1, 0, 2]
+    assert build_processes.processes(2, PoCL.CHILDREN, waiting=2) == 2
+    assert build_processes.processes(2, PoCL.CHILDREN, most=1, waiting=1) == 1
     for executable in ("", None, "/usr/bin/caffe", "/opt/python-app"):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", executable)
@@ -178,7 +181,10 @@ def slow_driver(context, tmp_path, monkeypatch):
         pytest.skip("of drivers that keep no programs themselves")
     monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(build_processes.VARIABLE, "2")
-    monkeypatch.setattr(type(context.toolchain), "CHILDREN", replace(NVIDIA.CHILDREN, seconds_of_a_child=0.0))
+    own = replace(
+        NVIDIA.CHILDREN, seconds_of_a_child=0.0, memory=0 if context.device.is_cpu else NVIDIA.CHILDREN.memory
+    )
+    monkeypatch.setattr(type(context.toolchain), "CHILDREN", own)
     return context.cl_device
 
 
@@ -191,12 +197,13 @@ def cached(context, device, kernels) -> list[bool]:
 def test_children_put_programs_into_the_cache(context, slow_driver, monkeypatch):
     planned = launches(context)
     kernels = [launch.kernel for launch in planned.launches]
+    with monkeypatch.context() as patch:
+        patch.setattr(build_processes, "Child", lambda *_: pytest.fail("one program is no work for children"))
+        assert not build_processes.build_programs(slow_driver, kernels[:1])
     assert build_processes.build_programs(slow_driver, kernels[1:])
     assert cached(context, slow_driver, kernels) == [False, True, True]
     monkeypatch.setattr(program_cache, "_compile", lambda *_: pytest.fail("it is in the cache"))
     assert [run(context, launch) for launch in planned.launches[1:]] == [[14] * 4, [21] * 4]
-    monkeypatch.setattr(build_processes, "_share", lambda *_: pytest.fail("one program is no work for children"))
-    assert not build_processes.build_programs(slow_driver, kernels[:1])
 
 
 def test_programs_that_are_in_no_cache_come_from_children(context, slow_driver, monkeypatch):
@@ -220,20 +227,16 @@ def test_compilers_for_cpus_that_serve_one_thread_have_children(context):
 
 def test_children_compile_on_any_processor(context, slow_driver):
     """Drivers may pin a thread that calls them, in all children to the same processor."""
-    platform = slow_driver.platform
-    device = json.dumps([platform.name, platform.version, platform.get_devices().index(slow_driver)])
-    child = build_processes._start(device, {})
+    child = children.Child(*build_processes._started(slow_driver, context.toolchain.children))
     kernels = [launch.kernel for launch in launches(context).launches]
     try:
-        assert child.stdout.readline() == "ready\n"
+        assert child.answers()
         for kernel in kernels:
-            task = {"source": kernel.source, "options": kernel.options, "name": kernel.function_name}
-            child.stdin.write(json.dumps(task) + "\n")
-            child.stdin.flush()
-            assert child.stdout.readline() == "done\n"
-            assert os.sched_getaffinity(child.pid) == os.sched_getaffinity(0)
+            child.give({"source": kernel.source, "options": kernel.options, "name": kernel.function_name})
+            assert child.answers()
+            assert os.sched_getaffinity(child.process.pid) == os.sched_getaffinity(0)
     finally:
-        build_processes._end(child)
+        child.end()
     assert cached(context, slow_driver, kernels) == [True, True, True]
 
 
@@ -247,12 +250,84 @@ def test_a_program_that_children_cannot_build_is_an_error_here(context, slow_dri
 
 
 def test_a_small_device_bears_few_children(context, slow_driver, monkeypatch):
-    asked = []
+    asked, half = [], slow_driver.global_mem_size // 2
+    monkeypatch.setattr(type(context.toolchain), "CHILDREN", replace(NVIDIA.CHILDREN, memory=half))
     monkeypatch.setattr(build_processes, "processes", lambda *numbers: asked.append(numbers) or 0)
     build_processes.build_programs(slow_driver, [launch.kernel for launch in launches(context).launches])
-    ((programs, _, most),) = asked
-    assert programs == 3
-    assert most == slow_driver.global_mem_size // NVIDIA.CHILDREN.memory
+    ((programs, _, most, _),) = asked
+    assert (programs, most) == (3, 2)
+
+
+def processes_of(monkeypatch) -> list[int]:
+    """Return a list to which the numbers of the processes are added that do tasks from now on."""
+    found, give = [], children.Child.give
+    monkeypatch.setattr(
+        children.Child, "give", lambda child, task: (found.append(child.process.pid), give(child, task))
+    )
+    return found
+
+
+def do(context, device) -> list[list[int]]:
+    """Let children build three kernels that are new; return what the kernels compute."""
+    planned = launches(context)
+    if context.toolchain.keeps_programs():
+        build_processes.build_ahead(device, ARGUMENTS, planned)
+        assert built(planned) == [1, 1, 1]
+    else:
+        build_processes.build_programs(device, [launch.kernel for launch in planned.launches])
+        assert cached(context, device, [launch.kernel for launch in planned.launches]) == [True, True, True]
+    return [run(context, launch) for launch in planned.launches]
+
+
+@pytest.fixture
+def either(context, request):
+    """The device of one of the two fixtures above, whichever is for its driver."""
+    return request.getfixturevalue("device" if context.toolchain.keeps_programs() else "slow_driver")
+
+
+def test_children_wait_for_more_tasks(context, either, monkeypatch):
+    given = processes_of(monkeypatch)
+    for _ in range(2):
+        assert do(context, either) == [[7] * 4, [14] * 4, [21] * 4]
+    first, second = set(given[:3]), set(given[3:])
+    assert second <= first
+    assert 1 <= len(first) <= 2
+    if not context.toolchain.children.memory:
+        (launch, *_) = launches(context).launches  # one kernel is work for children that wait
+        assert build_processes._share(either, [build_processes._task(launch, {"y": 16}, 0)])
+        assert len(given) == 7 and given[6] in first
+
+
+def test_other_variables_need_other_children(context, either, monkeypatch):
+    given = processes_of(monkeypatch)
+    do(context, either)
+    monkeypatch.setenv("CLGRAFT_TEST_OF_CHILDREN", "1")
+    do(context, either)
+    assert not set(given[:3]) & set(given[3:])
+
+
+def test_children_do_not_wait_for_ever_and_one_that_has_ended_is_not_asked(context, either, monkeypatch):
+    monkeypatch.setattr(children, "WAITING", 0.5)
+    given = processes_of(monkeypatch)
+    do(context, either)
+    waiting = [child for child in children._waiting if child.process.pid in given]
+    assert waiting
+    waiting[0].process.kill()
+    waiting[0].process.wait()
+    assert do(context, either) == [[7] * 4, [14] * 4, [21] * 4]
+    assert waiting[0].process.pid not in given[3:]
+    deadline = time.monotonic() + 30.0
+    while any(child.process.returncode is None for child in waiting) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert all(child.process.returncode is not None and child not in children._waiting for child in waiting)
+
+
+def test_children_that_take_memory_of_a_device_do_not_wait(context, either, monkeypatch):
+    own = replace(context.toolchain.children, memory=either.global_mem_size // 2)
+    monkeypatch.setattr(type(context.toolchain), "CHILDREN", own)
+    before = list(children._waiting)
+    do(context, either)
+    assert all(child in before for child in children._waiting)
 
 
 GRAPH = """

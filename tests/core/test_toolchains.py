@@ -74,6 +74,8 @@ def test_devices_work_without_a_toolchain_of_their_own(kept, monkeypatch, rng):
         context = core.Context.on(None)
         results.append(np.full((2, 7, 9, 11), np.nan, np.float32))
         context.plan(problem).run(**arrays, y=results[-1])
+        if isinstance(context.toolchain, PoCL):  # version 6 ends a process that asks for binaries of programs
+            monkeypatch.setenv("CLGRAFT_CACHE", "off")
     assert np.allclose(*results, rtol=1e-5, atol=1e-5) and not np.isnan(results[0]).any()
 
 

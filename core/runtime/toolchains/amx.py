@@ -48,4 +48,5 @@ def amx_probes(device: DeviceInfo) -> Iterator[Probe]:
         expected=rounded(2 * np.einsum("rkp,klp->rl", a, b)),
         dtype="bfloat16",
         in_child=True,
+        later=True,
     )

@@ -107,6 +107,8 @@ class Probe:
         That the kernel is built for.
     in_child : bool
         Whether it is tried in a child process first, because the compiler may end a process.
+    later : bool
+        Whether it is tried when `field` is first read, because only problems of `dtype` do so.
     adds : tuple of str
         What `field` gets more of where it works, if it is a tuple of words.
     needs, instead_of : str
@@ -124,6 +126,7 @@ class Probe:
     expected: np.ndarray
     dtype: str = "float32"
     in_child: bool = False
+    later: bool = False
     adds: tuple[str, ...] = ()
     needs: str = ""
     instead_of: str = ""

@@ -57,4 +57,5 @@ def pair_probes(device: DeviceInfo) -> Iterator[Probe]:
         expected=rounded((numbers[0] * numbers[1]).sum((0, 2))),
         dtype="bfloat16",
         in_child=True,
+        later=True,
     )

@@ -43,10 +43,10 @@ def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
 def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> Launches:
     """Plan the packing of the weights and the product."""
     device = planner.device
+    if problem.dtype != "bfloat16" or device.vector_width != LANES:  # first: only then devices find out about the unit
+        raise Declined(f"is for bfloat16 and vectors of {LANES}")
     if not device.is_cpu or not device.has_amx:
         raise Declined("made for CPU devices that multiply tiles of bfloat16")
-    if problem.dtype != "bfloat16" or device.vector_width != LANES:
-        raise Declined(f"is for bfloat16 and vectors of {LANES}")
     if problem.direction == "backward_filter":
         return backward_filter.plan(problem, planner, operands=_pixel_operands(device))
     if problem.direction not in ("forward", "backward_data"):
