@@ -66,7 +66,7 @@ class Child:
         return self._free
 
     def give(self, task: Mapping[str, Any]) -> None:
-        """Give it a task.
+        """Hand it a task.
 
         Raises
         ------

@@ -32,7 +32,9 @@ class Later:
     """
 
     def __init__(self, context: Any, probe: Probe) -> None:
-        self._asked = context.cl_device, _kernel(context, probe), probe
+        kernel = _kernel(context, probe)
+        self._asked = context.cl_device, kernel, probe
+        self._is = context.cl_device, kernel.source, kernel.options, probe.field
 
     def __bool__(self) -> bool:
         return _works(*self._asked)
@@ -41,6 +43,8 @@ class Later:
         return repr(bool(self))
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, Later) and self._is == other._is:  # of one device's contexts: nobody needs to ask
+            return True
         return bool(self) == other
 
 

@@ -11,6 +11,7 @@ from clgraft import core
 from clgraft.core.errors import ProblemError
 from clgraft.core.operators.conv.gemm_cpu import gemm, pairs, phases
 from clgraft.core.planning.pairs import WAYS
+from clgraft.core.runtime import probes
 from clgraft.core.runtime.toolchains.pairs import pair_probes
 from clgraft.core.session.context import Context
 from tests.core.every_run import Check
@@ -212,3 +213,23 @@ def test_only_devices_with_the_instruction_are_probed() -> None:
     for unit, number in WAYS.items():
         (probe,) = pair_probes(replace(device, matrix_units=(unit,)))
         assert probe.in_child and probe.defines["PAIRED"] == number
+
+
+def test_only_problems_of_bfloat16_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, unit = [], next(iter(WAYS))
+    monkeypatch.setattr(probes, "_works", lambda _, kernel, probe: bool(tried.append(probe.field)))
+    context = Context.on(None)
+    later = [probe.field for probe in context.toolchain.probes(context.device) if probe.later]
+    (probe,) = pair_probes(replace(context.device, matrix_units=(unit,)))
+    # with a name of its own, so that no other test has chosen anything for it
+    given = {"name": "unknown", "has_pair_products": probes.Later(context, probe)}
+    context.device = replace(context.device, **given)
+    assert context.device == replace(context.device, has_pair_products=probes.Later(context, probe))
+    for text in (CONVOLUTIONS[0], DENSE[0]):
+        context.choose(core.parse(text.replace(" bf16", "")))
+        assert context.device in {context.device}
+    assert not tried
+    context.choose(core.parse(DENSE[0]))
+    assert set(tried) <= {"has_pair_products", *later}
+    assert "has_pair_products" in tried
+    assert (bool(context.device.has_pair_products), repr(context.device.has_pair_products)) == (False, "False")
