@@ -10,7 +10,7 @@
 //           that the tiles are cut into; there are none at elements that only missing taps of a phase depend on
 //
 // The tiles are taken in parts of tile rows whose V and Y stay in the last level's cache. For each part the
-// launches winograd_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.
+// launches filter_transforms and filter_product follow each other; filter_result turns M into dw.
 // With one part, filter_whole takes the place of the last two: M of some channels and a block of outputs stays in a
 // core's cache.
 
@@ -19,21 +19,20 @@
 
 #define SUMMED 64  // tiles whose products are summed before they join the others: one long sum would lose bits
 
-// One work-item transforms block_rows of a part's tile rows, in VL outputs of dy.
-SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_count, const Grid grid,
-                            const TileRows part, local real *pixels) {
-    const int first = get_global_id(0) * part.block_rows, count = min(part.block_rows, part.rows - first);
-    const int tile_h = TILES_H, tile_w = TILES_W, m = get_global_id(1) * VL, columns = COLUMNS;
+// Transforms the gradient's tiles of a part's tile rows [first, first + count) into Y, for VL outputs from m on.
+void transform_gradient(global real *Y, local real *pixels, global const stored *dy, const int m_count, const Grid grid,
+                        const TileRows part, const int m, const int first, const int count) {
+    const int tile_h = TILES_H, tile_w = TILES_W, columns = COLUMNS;
     const long plane = (long)grid.size_h * grid.size_w, all = (long)grid.batch * m_count * plane;
     const long e_size = (long)((m_count + COLS - 1) / COLS) * part.tiles * COLS + PAD;
-    global real *to = OPEN(Y) + ((long)(m / COLS) * part.tiles + first * tile_w) * COLS + m % COLS;
+    global real *to = Y + ((long)(m / COLS) * part.tiles + first * tile_w) * COLS + m % COLS;
     for (int row = 0; row < count;) {
         const int image = (part.first_row + first + row) / tile_h;
         const PhaseRow begin = phase_row((part.first_row + first + row) % tile_h, grid);
         const int group = min(count - row, begin.left);
         const long from = ((long)image * m_count + m) * plane;
-        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, begin.top,
-                    DILATE_H, 0, group * OUTPUTS_H, columns);
+        load_pixels(pixels, dy + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, begin.top, DILATE_H,
+                    0, group * OUTPUTS_H, columns);
         for (int tile = 0; tile < group * tile_w; tile++) {
             local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * VL;
             global real *element = to + (row * tile_w + tile) * COLS;
@@ -44,6 +43,20 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_co
 #undef PUT
         }
         row += group;
+    }
+}
+
+// V and Y of a part: one work-item transforms block_rows of its tile rows, in VL channels of x or, after all of these,
+// in VL outputs of dy.
+SINGLE void filter_transforms(CONST_TENSOR(x), TENSOR_OF(real, V), CONST_TENSOR(dy), TENSOR_OF(real, Y),
+                              const int channels, const int m_count, const Grid grid, const TileRows part,
+                              local real *pixels) {
+    const int row = get_global_id(0) * part.block_rows, of_x = (channels + VL - 1) / VL, vector = get_global_id(1);
+    const int count = min(part.block_rows, part.rows - row);
+    if (vector < of_x) {
+        transform_source_rows(OPEN(V), pixels, OPEN(x), channels, grid, part, vector * VL, row, count);
+    } else {
+        transform_gradient(OPEN(Y), pixels, OPEN(dy), m_count, grid, part, (vector - of_x) * VL, row, count);
     }
 }
 

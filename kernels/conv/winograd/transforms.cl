@@ -182,11 +182,17 @@ void transform_source(global real *V, local real *pixels, global const stored *x
     }
 }
 
+// V of `count` tile rows of a part from `row` on, up to block_rows, in VL channels.
+void transform_source_rows(global real *V, local real *pixels, global const stored *x, const int channels,
+                           const Grid grid, const TileRows part, const int channel, const int row, const int count) {
+    transform_source(V + (long)row * TILES_W * WC, pixels, x, channels, grid, channel, min(channel + VL, channels),
+                     part.tiles, part.first_row + row, count, part.block_rows);
+}
+
 // V of a part's tile rows; one work-item transforms block_rows of them in VL channels.
 SINGLE void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int channels, const Grid grid,
                             const TileRows part, local real *pixels) {
-    const int row = get_global_id(0) * part.block_rows, channel = get_global_id(1) * VL;
-    transform_source(
-        OPEN(V) + (long)row * TILES_W * WC, pixels, OPEN(x), channels, grid, channel, min(channel + VL, channels),
-        part.tiles, part.first_row + row, min(part.block_rows, part.rows - row), part.block_rows);
+    const int row = get_global_id(0) * part.block_rows;
+    transform_source_rows(OPEN(V), pixels, OPEN(x), channels, grid, part, get_global_id(1) * VL, row,
+                          min(part.block_rows, part.rows - row));
 }

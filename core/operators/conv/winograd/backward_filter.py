@@ -82,8 +82,7 @@ def plan_filter(
     product = layout.take(workers * g.elements * (g.phases * kept * tile.columns + PAD) * 4)
 
     def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
-        file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/backward_filter.cl"
-        kernel = planner.kernel(file, name, defines, problem.dtype, MAD_ENABLE)
+        kernel = planner.kernel("conv/winograd/backward_filter.cl", name, defines, problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, ("dw",))
 
     launches = []
@@ -91,20 +90,14 @@ def plan_filter(
         rows = min(part_rows, g.rows - first)
         part = TILE_ROWS.pack({"first_row": first, "rows": rows, "tiles": tiles, "block_rows": rows_at_once})
         row_blocks = ceil_div(rows, rows_at_once)
-        launches += [
+        launches.append(
             launch(
-                "winograd_source",
-                (row_blocks, ceil_div(g.channels, tile.lanes)),
-                *(Buffer("x"), source),
-                *(*ints(g.channels), g.argument(), part, Local(pixel_bytes)),
-            ),
-            launch(
-                "filter_gradient",
-                (row_blocks, ceil_div(g.outputs, tile.lanes)),
-                *(Buffer("dy"), gradient),
-                *(*ints(g.outputs), g.argument(), part, Local(pixel_bytes)),
-            ),
-        ]
+                "filter_transforms",
+                (row_blocks, ceil_div(g.channels, tile.lanes) + ceil_div(g.outputs, tile.lanes)),
+                *(Buffer("x"), source, Buffer("dy"), gradient),
+                *(*ints(g.channels, g.outputs), g.argument(), part, Local(pixel_bytes)),
+            )
+        )
         if not whole:
             launches.append(
                 launch(
