@@ -144,6 +144,47 @@ def test_who_transforms_the_weights(tile: int, name: str, own_weights: bool, mon
     check_who_transforms(LINES[name], own_weights, monkeypatch)
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+@pytest.mark.parametrize("vectors", [4, 2])
+@pytest.mark.parametrize("name", ["many-channels", "3x3-many-channels", "batch-prime", "strided"])
+def test_weights_of_their_own_for_some_of_the_rows(
+    tile: int, name: str, vectors: int, direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several work-items transform the same weights, with either register tile."""
+    context, problem = Context.on(None), core.parse({**LINES, **OTHERS}[name]).with_direction(direction)
+    rows = ceil_div(winograd_tiles.Geometry.of(problem, tile).rows, 3)
+    chosen = winograd_tiles.winograd_tile(context.planner, 64, vectors), winograd_split.TileSplit(rows, rows, 1, True)
+    shared = winograd_split.TileSplit(1, 1, 1, False)
+    monkeypatch.setattr(winograd_split, "heuristic", lambda *_: shared)
+    monkeypatch.setattr(winograd_split, "own_split", lambda *_: chosen)
+    assert kernels(problem, context) == ["winograd"]
+    prepared = winograd.plan(problem, context.planner).prepared
+    assert prepared is not None and prepared.launches[0].kernel.function_name == "winograd_weights"
+    first = check(context, problem, "winograd", spread=SPREAD)
+    assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
+    check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("conv forward n8 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1", {2: False, 16: True}),
+        ("conv backward_data n8 ic256 ih14 iw14 oc256 kh3 kw3 ph1 pw1", {2: False, 16: True}),
+        ("conv forward n8 ic128 ih28 iw28 oc128 kh3 kw3 ph1 pw1", {2: False, 16: False}),  # these the caches share
+        ("conv forward n8 ic512 ih28 iw28 oc512 kh3 kw3 ph1 pw1", {2: False, 16: False}),  # many tiles for each weight
+    ],
+)
+def test_many_cores_transform_many_weights_themselves(text: str, cores: dict[int, bool]) -> None:
+    geometry, tiles = winograd_tiles.Geometry.of(core.parse(text), 4), (RegisterTile(6, 4, 16), RegisterTile(12, 2, 16))
+    for count, own in cores.items():
+        split = winograd_split.heuristic(geometry, tiles[0], count)
+        found = winograd_split.own_split(geometry, tiles, split, count)
+        assert (found is not None) == own
+        if found is not None:
+            blocks = ceil_div(geometry.outputs, found[0].columns)
+            assert found[1].own_weights and found[1].items(geometry, blocks) * 4 >= count * 3
+
+
 def kernels(problem: core.ConvProblem, context: Context) -> list[str]:
     """Return the names of the kernels that the method launches."""
     return [launch.kernel.function_name for launch in winograd.plan(problem, context.planner).launches]

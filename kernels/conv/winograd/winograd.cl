@@ -302,8 +302,8 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 // An item is `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; work-items take items,
 // rows innermost, by tickets. `pixels` has room for group_rows rows. The fields are the table in
 // core/operators/conv/arguments.py. With OWN_WEIGHTS, which is transform_weights, each transforms its blocks' weights
-// itself, a chunk at a time that stays in the cache: for problems so small that every block of weights is used once.
-// Without it the kernel is a fifth shorter.
+// itself, a chunk at a time that stays in the cache: for items that take all of their rows at once, and so use every
+// block of weights once. Without it the kernel is a fifth shorter.
 #if !OWNS
 #define OWN_WEIGHTS(own, u_size, w, channels, m_count, flip, m, first, last)
 #endif

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
-from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry, transform_cost
+from clgraft.core.operators.conv.winograd.tiles import (
+    COSTS,
+    OWN_WEIGHTS_BYTES,
+    Geometry,
+    transform_cost,
+    weights_cost,
+)
 from clgraft.core.planning.tickets import turns
 from clgraft.core.problem import ceil_div
 
@@ -17,6 +23,7 @@ SLICE_BYTES = 768 * 1024  # part of the L2 cache that a slice may fill
 SLICES = (384 * 1024, 768 * 1024, 1536 * 1024)
 MOST_SLICE_BYTES = 16 * 2**20
 MOST_ITEMS = 16  # of a core
+SHARED_WEIGHTS = 4 * 2**20  # least bytes of transformed weights that the cores' caches do not share well
 FAR_BYTES = costs("product")["far_bytes"]  # bytes of transformed weights that arrive in a cycle
 
 
@@ -65,6 +72,56 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
     if split.items(geometry, blocks) * 4 < cores * 3:
         return None
     return split
+
+
+def own_split(
+    geometry: Geometry, tiles: Collection[RegisterTile], shared: TileSplit | None, cores: int
+) -> tuple[RegisterTile, TileSplit] | None:
+    """Return the cheapest split with weights of its own into parts of the rows, where cores are more than blocks.
+
+    Several cores transform the same weights then. That costs less than weights that all cores write and then read from
+    the others' caches, if they are many.
+
+    Parameters
+    ----------
+    tiles : collection of RegisterTile
+        Those to choose from; the first is the one of `shared`.
+    shared : TileSplit or None
+        What `heuristic` returns.
+
+    Returns
+    -------
+    tuple of RegisterTile and TileSplit, or None
+        None where shared weights cost less.
+    """
+    g, (first, *_) = geometry, tiles
+    if shared is None or shared.own_weights or not all(g.transformed) or ceil_div(g.outputs, first.columns) >= cores:
+        return None
+    if g.channels * g.outputs * g.products * 4 < SHARED_WEIGHTS:
+        return None
+    of_filter = weights_cost(g, "shared_weight_element")
+    most = cost(shared, g, first, cores) + g.channels * g.outputs * of_filter / cores
+    options = ((tile, split) for tile in tiles for split in _own_splits(g, tile, cores))
+    best = min(options, key=lambda option: own_cost(option[1], g, option[0], cores), default=None)
+    return best if best and own_cost(best[1], g, best[0], cores) < most else None
+
+
+def _own_splits(g: Geometry, tile: RegisterTile, cores: int) -> Iterator[TileSplit]:
+    """Return splits whose items transform their weights once: all of an item's rows are in its slice."""
+    blocks, nbytes = ceil_div(g.outputs, tile.columns), g.row_bytes(tile.columns)
+    rows_of_items = {ceil_div(g.rows, items) for items in range(1, min(MOST_ITEMS * cores, g.rows) + 1)}
+    for rows in sorted(rows_of_items):
+        if rows * nbytes <= OWN_WEIGHTS_BYTES:
+            for count in sorted({ceil_div(blocks, parts) for parts in range(1, blocks + 1)}):
+                yield TileSplit(rows, rows, count, True)
+
+
+def own_cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -> float:
+    """Estimate the cycles that a split takes whose items transform their own weights."""
+    g, blocks = geometry, ceil_div(geometry.outputs, tile.columns)
+    filters = g.channels * min(split.blocks * tile.columns, g.outputs)
+    own = filters * weights_cost(g, "far_weight_element")
+    return cost(split, g, tile, cores) + turns(split.items(g, blocks), cores) * own
 
 
 def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -> float:
@@ -116,6 +173,6 @@ def given(chosen: Mapping[str, int], geometry: Geometry, tile: RegisterTile) -> 
     blocks = ceil_div(geometry.outputs, tile.columns)
     split = TileSplit(chosen["rows"], chosen["block_rows"], chosen["blocks"], bool(chosen["own_weights"]))
     good = 1 <= split.block_rows <= split.rows <= geometry.rows and 1 <= split.blocks <= blocks
-    if not good or (split.own_weights and split.block_rows != geometry.rows):
+    if not good or (split.own_weights and split.block_rows != split.rows):
         raise Declined(f"{split} does not split {geometry.rows} rows and {blocks} blocks")
     return split

@@ -244,11 +244,11 @@ def tiles_along(size: int, block: int, dilate: int) -> int:
     return size // block * dilate + min(size % block, dilate)
 
 
-def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
-    """Return the register tile that leaves the fewest lanes idle."""
+def winograd_tile(planner: Planner, outputs: int, most_vectors: int = 4) -> RegisterTile:
+    """Return the register tile that leaves the fewest lanes idle, of at most so many vectors."""
     lanes = planner.device.vector_width
     rows = {4: 6, 3: 8, 2: 12} if has_32_registers(planner.device) else {3: 4, 2: 6}
-    vectors = min(rows, key=lambda v: (ceil_div(outputs, v * lanes) * v, -v))
+    vectors = min((v for v in rows if v <= most_vectors), key=lambda v: (ceil_div(outputs, v * lanes) * v, -v))
     return RegisterTile(rows[vectors], vectors, lanes)
 
 
@@ -352,6 +352,11 @@ def keeps_products(geometry: Geometry) -> bool:
     return g.channels * g.outputs * g.products >= numbers
 
 
+def weights_cost(geometry: Geometry, constant: str) -> float:
+    """Estimate the cycles to transform the weights of one channel and output, by a constant for each element."""
+    return COSTS["weights"] * prod(geometry.kernel) + COSTS[constant] * geometry.products
+
+
 def cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core: the products, the transforms of tiles, and what every filter costs.
 
@@ -367,8 +372,7 @@ def cost(geometry: Geometry) -> float:
     )
     transforms = tiles * (g.channels * g.source_phases + g.outputs * g.target_phases) * transform_cost(g)
     far = g.phases > 1 and not g.keeps_weights(min(g.outputs, CHUNKS[-1]))
-    of_element = COSTS["far_weight_element" if far else "weight_element"]
-    of_filter = COSTS["weights"] * prod(g.kernel) + of_element * g.products
+    of_filter = weights_cost(g, "far_weight_element" if far else "weight_element")
     if g.gradient:
         kept = "_kept" if keeps_products(g) else ""
         of_filter = COSTS[("filter_element" if all(g.transformed) else "line_filter") + kept] * g.products

@@ -43,6 +43,7 @@ from clgraft.core.problem import ceil_div, round_up
 
 NAME = "winograd"
 WEIGHT_CHANNELS = 32  # channels of a work-item that transforms weights
+FEWEST_VECTORS = 2  # of a register tile
 SEARCHED = 2  # a search tries tiles that are estimated to cost at most so many times the direct method
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TILE_ROWS.defines(), **TILE_SPLIT.defines()}
 STORING = ("winograd", "winograd_result")  # kernels that store the result, with an epilogue
@@ -105,19 +106,23 @@ def plan(
             problem, planner, geometry, chosen.get("parts"), bool(chosen.get("whole")) or None
         )
         return launches.saving(problem.operations, geometry.operations)
-    register = winograd_tile(planner, geometry.outputs)
-    if settings:
-        split = winograd_split.given(chosen, geometry, register)
-    else:
-        split = winograd_split.heuristic(geometry, register, planner.device.compute_units)
+    register, units = winograd_tile(planner, geometry.outputs), planner.device.compute_units
 
-    def planned(split: TileSplit | None) -> Launches:
+    def planned(register: RegisterTile, split: TileSplit | None) -> Launches:
         launches = _WinogradBuilder(problem, planner, geometry, register, epilogue).plan(split)
         return launches.saving(problem.operations, geometry.operations)
 
+    if settings:
+        split = winograd_split.given(chosen, geometry, register)
+    else:
+        split = winograd_split.heuristic(geometry, register, units)
+        tiles = dict.fromkeys((register, winograd_tile(planner, geometry.outputs, FEWEST_VECTORS)))
+        own = winograd_split.own_split(geometry, tiles, split, units)
+        if own:
+            return replace(planned(*own), prepared=planned(register, split))
     if split and split.own_weights:
-        return replace(planned(split), prepared=planned(split._replace(own_weights=False)))
-    return planned(split)
+        return replace(planned(register, split), prepared=planned(register, split._replace(own_weights=False)))
+    return planned(register, split)
 
 
 class _WinogradBuilder:
