@@ -300,7 +300,7 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 2, 5, 64])
 @pytest.mark.parametrize("turned", [0, 1])
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters_of_every_tile(name: str, turned: int, workers: int) -> None:
@@ -372,6 +372,15 @@ def test_the_side_with_fewer_channels_is_transposed() -> None:
         split = filter_in_place.choose(problem, planner, {})
         assert split.turned == (inputs < outputs)
         assert -256 % split.tile.rows <= 8  # few rows of the last tile are empty
+
+
+def test_filters_are_summed_apart_where_that_saves_more_than_a_launch() -> None:
+    device = replace(core.context().device, vector_width=16, compute_units=16, local_memory=1 << 20)
+    problem = core.parse("conv backward_filter n8 ic1024 ih14 iw14 oc256 kh1 kw1")
+    large = core.parse("conv backward_filter n8 ic64 ih56 iw56 oc256 kh1 kw1")
+    for seconds, each, direct in ((0.0, problem, False), (1e-4, problem, True), (1e-4, large, False)):
+        changed = replace(device, launch_seconds=seconds, launch_seconds_of_a_unit=0.0)
+        assert filter_in_place.choose(each, SimpleNamespace(device=changed), {}).direct == direct
 
 
 def test_filters_have_tiles_of_one_vector_where_channels_fill_no_two() -> None:

@@ -156,6 +156,7 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
         turn = COSTS["collect"] * round_up(work.row_pixels, tile.lanes) / work.row_pixels
     local_bytes = min(LOCAL_BYTES, device.local_memory - SPARE_BYTES)
     converted = work.converted_bytes(block, tile)
+    launch = device.launch_cost * COSTS["clock"]
     for item_tiles in _parts(column_tiles):
         if item_tiles * tile.columns * work.column_bytes(block, tile) + converted > local_bytes:
             continue
@@ -171,9 +172,10 @@ def _splits(work: _Product, tile: RegisterTile, turned: bool, device: DeviceInfo
                 splits = ceil_div(count, blocks)
                 items = splits * ceil_div(row_tiles, item_rows) * ceil_div(column_tiles, item_tiles) * work.groups
                 item = of_block * blocks + COSTS["item"]
-                per_sum = COSTS["store"] if turned and splits == 1 else splits_cycles(splits)
+                direct = turned and splits == 1
+                per_sum = COSTS["store"] if direct else splits_cycles(splits)
                 sums = work.groups * rows * column_tiles * tile.columns * per_sum / threads
-                cost = turns(items, threads) * item + sums
+                cost = turns(items, threads) * item + sums + (0 if direct else launch)
                 in_grid = work.row_pixels > 0
                 yield Split(turned, tile, block, blocks, splits, item_rows, item_tiles, cost, in_grid)
 

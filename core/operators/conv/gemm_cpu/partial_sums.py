@@ -9,11 +9,11 @@ from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Workspace, ints
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import ceil_div, round_up
 
 FILE = "conv/gemm_cpu/partial_sums.cl"
 COSTS = costs("filter")
-SUM_RANGE = 64  # rows of a work-item that adds the splits
+SUM_RANGE = 64  # most rows of a work-item that adds the splits
 
 
 def splits_cycles(splits: int) -> float:
@@ -47,6 +47,9 @@ def sum_of_partials(
     outputs = problem.out_channels // groups
     rows, columns = (outputs, depth) if turned else (depth, outputs)
     counts = (rows, columns) if turned else (columns, rows)
+    column_tiles = ceil_div(columns, tile.columns)
+    of_core = ceil_div(rows * column_tiles * groups, planner.device.compute_units)
+    item_rows = min(round_up(of_core, tile.lanes), SUM_RANGE)
     return Launch(
         planner.kernel(
             FILE,
@@ -55,8 +58,8 @@ def sum_of_partials(
             problem.dtype,
             MAD_ENABLE,
         ),
-        (ceil_div(rows, SUM_RANGE), ceil_div(columns, tile.columns), groups),
+        (ceil_div(rows, item_rows), column_tiles, groups),
         (1, 1, 1),
-        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, *counts, tile.columns, SUM_RANGE)),
+        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, *counts, tile.columns, item_rows)),
         ("dw",),
     )
