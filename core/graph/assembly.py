@@ -113,6 +113,8 @@ class Assembly:
         With which layers leave the sums that batch norms need: see `norms_of_layers`.
     queues : bool
         Whether nodes may run on a second queue.
+    on_device : collection of str
+        Inputs, states and outputs that are in memory of the device in every run.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Assembly:
         constants: Collection[str] = (),
         passes: Collection[str] = ("statistics", "sums"),
         queues: bool = False,
+        on_device: Collection[str] = (),
     ) -> None:
         self.graph, self.context, self.constants = graph, context, constants
         self._taken: list[Launch] = []
@@ -138,7 +141,7 @@ class Assembly:
         copied = {name for name in graph.outputs if name in added and graph.readers[name]}
         self.arguments = given | (set(graph.outputs) - copied)
         self.copied = tuple(name for name in graph.outputs if name in copied)
-        lanes = Lanes.of(graph, self.arguments) if queues else None
+        lanes = Lanes.of(graph, self.arguments - set(on_device)) if queues else None
         self.lanes = lanes if lanes is not None and any(lanes.second) else None
         self.homes = Homes.of(graph, self.arguments, self.copied, views, self.lanes)
         self._chosen: dict[Problem, Chosen] = {}

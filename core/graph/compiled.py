@@ -109,6 +109,8 @@ class CompiledGraph:
         Most bytes for values inside of the graph; None: what the device has.
     last : mapping of str to Image
         Inputs and outputs that lie in channels last (see `clgraft.core.graph.passes.settled`).
+    on_device : frozenset of str
+        Inputs, states and outputs that are in memory of the device in every run.
     copies : Copies
         Where inputs with versions stay between runs.
     """
@@ -123,12 +125,13 @@ class CompiledGraph:
         precision: str | None = None,
         kept: bool = False,
         last: Mapping[str, Image] | None = None,
+        on_device: Collection[str] = (),
     ) -> None:
         context.expect_addressable("graph", Signature.of(graph).arguments())
         for node in graph.nodes:
             context.expect_possible(node.problem)
         self.graph, self.passes, self.constants, self.memory = graph, passes, dict(constants or {}), memory
-        self.last = dict(last or {})
+        self.last, self.on_device = dict(last or {}), frozenset(on_device)
         self.mixed = mixed_precision(precision)
         inputs = {value.name for value in graph.inputs}
         for name in self.constants:
@@ -306,6 +309,7 @@ class CompiledGraph:
             mixed=self.mixed,
             memory=self.memory,
             last=sorted(self.last.items()),
+            on_device=sorted(self.on_device),
         )
 
     def _followed(self, key: str) -> _Handed | None:
@@ -353,7 +357,7 @@ class CompiledGraph:
                 many, graph = len(graph.nodes), join(graph)
                 if len(graph.nodes) != many:
                     counts[name] = many - len(graph.nodes)
-        placement = Placement(graph, self._context, added, frozenset(constants), passes)
+        placement = Placement(graph, self._context, added, frozenset(constants), passes, self.on_device)
         limit = self._context.device.global_memory if self.memory is None else self.memory
         for attempt, placed in enumerate(placement.attempts(limit, strict=self.memory is not None)):
             try:

@@ -34,7 +34,7 @@ class Lanes:
 
     @classmethod
     def of(cls, graph: Structure, arguments: Collection[str]) -> Lanes:
-        """Return the lanes of a graph; `arguments` are its values in memory of the caller.
+        """Return the lanes of a graph; `arguments` are its values in memory of the host.
 
         A node waits for what it reads. What changes a state waits for all of the second queue, since views of it may
         be read there; all other values are written once.
@@ -61,7 +61,7 @@ class Lanes:
 
 
 def _may_leave(graph: Structure, node: Node, arguments: Collection[str]) -> bool:
-    """Return whether a node computes a gradient of weights, of values and to values that lie inside of the graph."""
+    """Return whether a node computes a gradient of weights, and the device has all that it reads and writes."""
     if not isinstance(node.problem, (ConvProblem, DenseProblem)) or node.problem.direction not in OF_WEIGHTS:
         return False
     return not node.changes and not set(arguments) & {*node.reads, *node.writes}

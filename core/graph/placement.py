@@ -49,6 +49,8 @@ class Placement:
     passes : collection of str
         Those that are switched on; of these, `order`, `views`, `statistics`, `sums`, `prepare`, `recompute` and
         `queues` matter.
+    on_device : frozenset of str
+        Inputs, states and outputs that are in memory of the device in every run.
     """
 
     graph: Graph
@@ -56,6 +58,7 @@ class Placement:
     added: frozenset[str]
     constants: frozenset[str]
     passes: Collection[str]
+    on_device: frozenset[str] = frozenset()
 
     def attempts(self, limit: int, strict: bool) -> Iterator[Placed]:
         """Yield ways to place the graph, each in less memory than the one before, which the device refused.
@@ -123,6 +126,7 @@ class Placement:
         constants = self.constants if "prepare" in self.passes else frozenset()
         graph = order_gradients(graph) if "order" in self.passes else graph
         queues = "queues" in self.passes and self.context.device.overlaps_queues
-        assembly = Assembly(graph, self.context, self.added, "views" in self.passes, constants, self.passes, queues)
+        views = "views" in self.passes
+        assembly = Assembly(graph, self.context, self.added, views, constants, self.passes, queues, self.on_device)
         launches, arena = assembly.launches()
         return Placed(graph, assembly, launches, arena, len(graph.nodes) - len(self.graph.nodes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Callable
 
 from clgraft.core import abi, html
@@ -232,6 +232,7 @@ class Context(DeviceContext):
         precision: str | None = None,
         kept: bool = False,
         last: Mapping[str, Any] | None = None,
+        on_device: Collection[str] = (),
     ) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
@@ -253,6 +254,8 @@ class Context(DeviceContext):
             Whether the program cache keeps what planning finds out, for processes that compile the same graph later.
         last : mapping of str to Image, optional
             Inputs and outputs that lie in channels last (see `clgraft.core.graph.passes.settled`).
+        on_device : collection of str
+            Inputs, states and outputs that are in memory of the device in every run. Others may be in the host's.
 
         Raises
         ------
@@ -261,7 +264,7 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        found = self.compiler(graph, self, passes, constants, memory, precision, kept, last)
+        found = self.compiler(graph, self, passes, constants, memory, precision, kept, last, on_device)
         with self._lock:
             self._graphs = [*(known for known in self._graphs if known() is not None), weakref.ref(found)]
         return found

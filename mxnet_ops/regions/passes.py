@@ -10,7 +10,7 @@ from clgraft.core.graph import Call, graph_call
 from clgraft.core.graph.passes import Image
 from clgraft.core.runtime.plan import ACCUMULATE
 from clgraft.mxnet_ops.engine.calls import lib
-from clgraft.mxnet_ops.engine.lowering import LoweredPass
+from clgraft.mxnet_ops.engine.lowering import KEPT, LoweredPass
 from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD
 from clgraft.mxnet_ops.engine.passes import Pass
 from clgraft.mxnet_ops.regions.lowering import RegionLowering
@@ -44,7 +44,10 @@ class RegionPass(Pass):
         super().__init__(lowered, lowering, context)
         self._region, self._residents = lowering.region, residents
         every = {**lowered.constants, **constants}
-        self._compiled = context.compile(lowered.graph, constants=every, precision=lowered.precision, last=last)
+        on_device = [name for name in lowered.bound if self._is_on_device(name)]
+        self._compiled = context.compile(
+            lowered.graph, constants=every, precision=lowered.precision, last=last, on_device=on_device
+        )
 
     def call(self, wanted: Collection[str], added: Collection[str]) -> Call:
         return graph_call(self._compiled, wanted, added)
@@ -62,6 +65,10 @@ class RegionPass(Pass):
         if self.lowered.bound[name][0] == AUX and resident in pattern:
             return self._residents.device_aside(resident, pattern[resident]), 0
         return self._residents.device_array(resident), 0
+
+    def _is_on_device(self, name: str) -> bool:
+        """Return whether a value is in memory of the device: a resident's, or what lives from forward to backward."""
+        return self._residents is not None and (self.lowered.bound[name][0] == KEPT or bool(self._resident(name)))
 
     def _resident(self, name: str) -> str:
         """Return the name of the resident that a variable, or whose gradient a value, is; empty if it is none."""

@@ -13,6 +13,7 @@ from clgraft.core.graph.assembly import Assembly
 from clgraft.core.graph.lanes import Lanes
 from clgraft.core.graph.memory import Life
 from clgraft.core.graph.passes import order_gradients
+from clgraft.core.model.memory import Memory
 from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.planning.launches import Launches
 from clgraft.core.session.context import Context
@@ -30,8 +31,8 @@ def overlapping() -> Context:
     return found
 
 
-def trained(size: int = 14) -> Graph:
-    """Return layers with a dense one at their end, and what becomes of the gradients of their weights at the end."""
+def learned(size: int = 14) -> tuple[Graph, list[str]]:
+    """Return layers with a dense one at their end and the gradients of their weights, and the names of these."""
     on, pairs = GraphBuilder(), [*zip(SIZES, SIZES[1:])]
     x = on.input("x", (4, SIZES[0], size, size))
     names = [on.input(f"w{i}", (o, c, 3, 3)) for i, (c, o) in enumerate(pairs)]
@@ -41,13 +42,18 @@ def trained(size: int = 14) -> Graph:
     features = SIZES[-1] * size * size
     (y,) = on.add(f"dense forward n4 i{features} o5 b1", x, on.input("wd", (5, features)), on.input("b", (5,)))
     names.append("wd")
-    whole = on.graph(y).gradients(names)
+    return on.graph(y).gradients(names), names
+
+
+def trained(size: int = 14) -> Graph:
+    """Return layers, and what becomes of the gradients of their weights at the end."""
+    whole, names = learned(size)
     more = GraphBuilder(whole, "u")
     found = []
     for name in names:
         shape = ",".join(map(str, whole.values[name].shape))
         found += more.add(f"pointwise x0[{shape}] x1[{shape}] : y0 = x1 - 0.125f * x0;", f"d.{name}", name)
-    return more.graph(y, *found)
+    return more.graph(whole.outputs[0], *found)
 
 
 @pytest.mark.parametrize("size", [14, 33])
@@ -166,6 +172,34 @@ def test_one_queue_on_other_devices_and_for_gradients_that_a_caller_receives(ove
     x, w = on.input("x", (2, 3, 8, 8)), on.input("w", (4, 3, 3, 3))
     (y,) = on.add("conv forward n2 ic3 ih8 iw8 oc4 kh3 kw3 ph1 pw1", x, w)
     assert not overlapping.compile(on.graph(y).gradients(["w"]), PASSES).report().second_queue
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["written", "added"])
+def test_gradients_that_a_caller_receives_in_memory_of_the_device(overlapping, rng, added):
+    """The bits of one queue, of runs that follow one another without a wait; the first image comes from the host."""
+    device = replace(overlapping.device, host_access="staged")
+    context = Context(overlapping.cl_context, overlapping.cl_device, overlapping.queue, device=device)
+    graph, names = learned()
+    weights = [f"d.{name}" for name in names]
+    graph = graph.with_outputs(weights)
+    memory, arrays = Memory(context), sample(graph, rng)
+    on_device = [*weights, *names]
+    found = []
+    for passes in (f"{PASSES},-queues", PASSES):
+        compiled = context.compile(graph, passes, on_device=on_device)
+        held = {name: memory.array(arrays[name]) for name in names}
+        results = {name: memory.array(np.full(graph.values[name].shape, 0.5, np.float32)) for name in weights}
+        for step in range(6):
+            held["x"] = arrays["x"] * np.float32(1 + step)
+            outputs = {name: core.accumulate(array) if added else array for name, array in results.items()}
+            compiled.run({**arrays, **held, **outputs})
+        found.append({name: memory.elements(array) for name, array in results.items()})
+        second = compiled.report().second_queue
+        assert (second >= len(SIZES) - 2) == (passes == PASSES), second
+    for name, array in found[0].items():
+        assert np.array_equal(found[1][name], array), name
+    on_host = context.compile(graph, PASSES, on_device=names)
+    assert not on_host.report().second_queue
 
 
 def test_recipes_keep_the_queues(overlapping):

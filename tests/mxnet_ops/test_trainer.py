@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 
 import mxnet as mx
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from mxnet.contrib.amp.loss_scaler import LossScaler
+from mxnet.gluon import nn
 
 import clgraft.mxnet_ops as ops
 from clgraft.core import ProblemError
@@ -59,6 +61,38 @@ def test_nets_of_the_zoo(staged, rng, name, size, steps):
             run.step(x, y)
     assert other.places == {"device"} and other.trainer.host == {}
     equal(one, other, 1e-3, 1e-5)
+
+
+def test_gradients_of_weights_on_a_second_queue(staged, monkeypatch, rng):
+    """The same bits as on one queue, of steps that change what the next one reads."""
+
+    def make():
+        net = nn.HybridSequential(prefix="net_")
+        with net.name_scope():
+            for channels in (4, 8, 5):
+                net.add(nn.Conv2D(channels, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
+            net.add(nn.Dense(3))
+        return net
+
+    shape = (3, 9, 9)
+    staged.device = dataclasses.replace(staged.device, overlaps_queues=True)
+    given = {"learning_rate": 0.05, "momentum": 0.9}
+    steps, start, runs, counts = [*batches(rng, 5, shape)], [], [], []
+    for switches in ("", "-queues"):
+        monkeypatch.setenv("CLGRAFT_GRAPH", switches)
+        before = {id(graph) for graph in staged._living()}
+        run = Run(make, given=given, shape=shape)
+        start = start or [parameter.data().copy() for parameter in run.parameters]
+        for parameter, array in zip(run.parameters, start):
+            parameter.set_data(array)
+        for x, y in steps:
+            run.step(x, y)
+        runs.append(run)
+        made = [graph for graph in staged._living() if id(graph) not in before]
+        counts.append(sum(report.second_queue for graph in made for report in graph.reports()))
+    assert counts[0] >= 2 and counts[1] == 0
+    for a, b in zip(*(run.parameters for run in runs)):
+        assert np.array_equal(a.data().asnumpy(), b.data().asnumpy()), a.name
 
 
 def test_moving_statistics_and_evaluation_in_between(staged, rng):
