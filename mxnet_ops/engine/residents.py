@@ -142,9 +142,7 @@ class Home:
         """Wait for the regions that were called."""
         if self._queued:
             for token, gradient in self._tokens.values():
-                with mx.autograd.pause():
-                    mx.nd._internal._mul_scalar(token, scalar=1.0, out=token)
-                token.wait_to_read()
+                check_call(_LIB.MXNDArrayWaitToWrite(token.handle))  # those who read it have ended
                 gradient.wait_to_read()
             self._queued = self._backward_queued = False
 

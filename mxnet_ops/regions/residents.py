@@ -126,9 +126,10 @@ class Residents(Held):
             self._unlock()
 
     def _written(self, pattern: Pattern, states: Collection[str], zeros: Collection[str]) -> None:
+        changed = frozenset(states)
         for name, mode in pattern:
             resident = self.arrays[name]
-            if name in states:
+            if name in changed:
                 resident.home.arrived(resident, (mode, self.number))
                 continue
             if resident.gradient is not None:

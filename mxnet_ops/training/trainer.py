@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Collection, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -22,6 +23,7 @@ from clgraft.mxnet_ops.engine.residents import (
     Resident,
     ResidentArray,
     resident_of,
+    state_of_all,
     together,
 )
 from clgraft.mxnet_ops.optimizers.update import SERVED
@@ -78,6 +80,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._home: Home | None = None
         self._residents: dict[int, Resident] = {}
         self._updates = Updates("Trainer")
+        self._learned: _Learned | None = None  # of the last step
         self._checked: Any = ((), None, [])  # what tells whether gradients are finite
         self._host = self._why_host()
         cached.waiting.add(self)
@@ -198,15 +201,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._home is None or self._host:
             super()._update(ignore_stale_grad)
             return
-        self.adopt()
         # what can be prepared while the device computes
-        learned = [
-            (index, parameter, parameter._check_and_get(parameter._data, list)[0])
-            for index, parameter in enumerate(self._params)
-            if parameter.grad_req != "null"
-        ]
-        items = {index: self._item(index, resident_of(array)) for index, _, array in learned}
-        moved = [(index, item) for index, item in items.items() if item is not None]
+        found = self._found()
+        learned, items, moved = found.learned, found.items, found.moved
         prepared = self._updates.prepare(self._optimizer, moved) if moved else None
         taken = False
         try:
@@ -214,28 +211,46 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             scaler = getattr(self, "_amp_loss_scaler", None)
             if scaler is not None and scaler.has_overflow(self._with_gradients()):
                 return
-            fresh = {index: item is not None and item.weight.fresh for index, item in items.items()}
-            if not all(fresh.values()):  # else the device waits for less
+            taken = len(moved) == len(learned) and all([item.weight.fresh for _, item in moved])
+            if not taken:
                 fresh = {index: _is_fresh(items[index], array) for index, _, array in learned}
                 for index, parameter, array in learned:
                     if not (fresh[index] or ignore_stale_grad):
                         raise UserWarning(STALE.format(parameter.name, array.context))
-            taken = all(fresh[index] for index, _ in moved)
+                taken = all(fresh[index] for index, _ in moved)
         finally:
             if prepared is not None and not taken:
                 prepared.cancel()
         if not taken:  # without those that are stale
             moved = [(index, item) for index, item in moved if fresh[index]]
             prepared = self._updates.prepare(self._optimizer, moved) if moved else None
-        alone = [(index, p._grad[0], array) for index, p, array in learned if items[index] is None and fresh[index]]
-        for _, _, array in alone:
-            array._fresh_grad = False
-        if alone:
-            self._updaters[0](*zip(*alone))
+        if len(items) > len(found.moved):
+            self._update_alone([one for one in learned if items[one[0]] is None and fresh[one[0]]])
         if prepared is not None:
             prepared.run()
             for item in prepared.items:
                 item.weight.fresh = False
+
+    def _update_alone(self, learned: Sequence[tuple[int, Any, Any]]) -> None:
+        """Have MXNet update parameters that are its own."""
+        for _, _, array in learned:
+            array._fresh_grad = False
+        if learned:
+            self._updaters[0](*zip(*[(index, parameter._grad[0], array) for index, parameter, array in learned]))
+
+    def _found(self) -> _Learned:
+        """Return the parameters that are learned, with what is on the device of them."""
+        if self._learned is None or not self._learned.hold(self._params, self._updaters[0]):
+            self.adopt()
+            learned = [
+                (index, parameter, parameter._check_and_get(parameter._data, list)[0])
+                for index, parameter in enumerate(self._params)
+                if parameter.grad_req != "null"
+            ]
+            items = {index: self._item(index, resident_of(array)) for index, _, array in learned}
+            moved = [(index, item) for index, item in items.items() if item is not None]
+            self._learned = _Learned.now(learned, items, moved, self._params, self._updaters[0])
+        return self._learned
 
     def _with_gradients(self) -> list[Any]:
         """Return what has all gradients for AMP; for those on the device one element that overflows with them."""
@@ -259,6 +274,56 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return None
         resident.follow()
         return self._updates.item(self._updaters[0], index, resident)
+
+
+class _Learned(NamedTuple):
+    """Parameters that are learned, and what tells that they are the same in another step.
+
+    Attributes
+    ----------
+    learned : list of tuple
+        Indices with the parameters and their arrays.
+    items : dict of int to Item or None
+        By index; None of parameters that are MXNet's alone.
+    moved : list of tuple
+        Indices with the items.
+    residents : int
+        The state of all.
+    optimizer : type
+    requests : list of str
+    arrays : list
+        What parameters have, then what they have of gradients, then the states of an updater.
+    """
+
+    learned: list[tuple[int, Any, Any]]
+    items: dict[int, Item | None]
+    moved: list[tuple[int, Item]]
+    residents: int
+    optimizer: type
+    requests: list[str]
+    arrays: list[Any]
+
+    @classmethod
+    def now(cls, learned: Any, items: Any, moved: Any, parameters: Sequence[Any], updater: Any) -> _Learned:
+        """Return what was found for parameters and an updater as they are now."""
+        requests = [parameter.grad_req for parameter in parameters]
+        return cls(
+            learned, items, moved, state_of_all(), type(updater.optimizer), requests, _arrays(parameters, updater)
+        )
+
+    def hold(self, parameters: Sequence[Any], updater: Any) -> bool:
+        """Return whether it is still so."""
+        if self.residents != state_of_all() or type(updater.optimizer) is not self.optimizer:
+            return False
+        if self.requests != [parameter.grad_req for parameter in parameters]:
+            return False
+        found = _arrays(parameters, updater)
+        return len(found) == len(self.arrays) and all(map(operator.is_, found, self.arrays))
+
+
+def _arrays(parameters: Sequence[Any], updater: Any) -> list[Any]:
+    data, gradients = [one._data for one in parameters], [one._grad for one in parameters]
+    return [*data, *gradients, *updater.states.values()]
 
 
 def _is_fresh(item: Item | None, array: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -147,8 +147,6 @@ class Update:
 
     Attributes
     ----------
-    groups : tuple of int
-        For each parameter, the place of its numbers among those that differ.
     plan : Plan
     bound : Any
         The plan's arguments.
@@ -159,7 +157,6 @@ class Update:
     changing : tuple of Resident
     """
 
-    groups: tuple[int, ...]
     plan: Any
     bound: Any
     owners: Any
@@ -176,11 +173,10 @@ class Update:
         rescale : float
             What gradients are multiplied by.
         numbers : sequence of Numbers
-            Of each parameter.
+            Of each group.
         """
         found: dict[str, float] = {}
-        firsts = {group: number for group, number in reversed(list(zip(self.groups, numbers)))}
-        for group, (lr, wd, updates) in firsts.items():
+        for group, (lr, wd, updates) in enumerate(numbers):
             scalars = {**optimizer.scalars(updates, lr), "rescale": rescale, "decay": wd}
             found.update({f"{name}{_suffix(group)}": value for name, value in scalars.items()})
         return [found[name] for name in self.plan.scalars]
@@ -204,10 +200,11 @@ def optimizer_of(optimizer: Any, decays: bool) -> Optimizer:
     return Optimizer(rule.kind, CONVENTION, {**rule.options(optimizer), **options, "weight_decay": decay})
 
 
-def groups_of(numbers: Sequence[Numbers]) -> tuple[int, ...]:
-    """Return for each parameter the place of its numbers among those that differ."""
-    places: dict[Numbers, int] = {}
-    return tuple(places.setdefault(each, len(places)) for each in numbers)
+def groups_of(numbers: Iterable[tuple[float, float, int]]) -> tuple[tuple[int, ...], list[Numbers]]:
+    """Return for each parameter the place of its numbers among those that differ, and these."""
+    places: dict[tuple[float, float, int], int] = {}
+    groups = tuple([places.setdefault(each, len(places)) for each in numbers])
+    return groups, [Numbers(float(lr), float(wd), updates) for lr, wd, updates in places]
 
 
 def _runs(
@@ -276,7 +273,7 @@ def compile_update(
     bound = plan.bind_arrays({**arrays, **constants})
     changing = tuple(one for item in items for one in item.changing)
     read = (*changing, *(item.weight.gradient for item in items if item.weight.gradient is not None))
-    return Update(tuple(groups), plan, bound, (compiled, tuple(items), arrays, constants), read, changing)
+    return Update(plan, bound, (compiled, tuple(items), arrays, constants), read, changing)
 
 
 def compile_overflow(context: Any, gradients: Sequence[Resident]) -> Callable[[], float]:

@@ -14,7 +14,6 @@ from clgraft.mxnet_ops.engine.residents import DEVICE, HALF, MASTER, Resident, r
 from clgraft.mxnet_ops.training.update import (
     RULES,
     Item,
-    Numbers,
     Update,
     compile_update,
     groups_of,
@@ -36,6 +35,13 @@ class Prepared:
     optimizer : mx.optimizer.Optimizer
     moved : sequence of tuple
         Indices with their items.
+
+    Attributes
+    ----------
+    groups, numbers : tuple of int, list of Numbers
+        See `groups_of`.
+    decays : tuple of bool
+        For each parameter, whether it decays.
     """
 
     def __init__(self, optimizer: Any, moved: Sequence[tuple[Any, Item]]) -> None:
@@ -44,24 +50,22 @@ class Prepared:
         self._before = dict(optimizer._index_update_count), optimizer.num_update
         # MXNet counts before it asks for rates, but AdaDelta
         optimizer._update_count(indices)
-        rates = zip(optimizer._get_lrs(indices), optimizer._get_wds(indices))
-        counts = optimizer._index_update_count
-        self.numbers = [Numbers(float(lr), float(wd), counts[index]) for index, (lr, wd) in zip(indices, rates)]
-        self.decays = tuple(each.wd != 0 for each in self.numbers)
+        lrs, wds, counts = optimizer._get_lrs(indices), optimizer._get_wds(indices), optimizer._index_update_count
+        self.groups, self.numbers = groups_of(zip(lrs, wds, [counts[index] for index in indices]))
+        self.decays = tuple([wd != 0 for wd in wds])
         self._optimizers = {decay: optimizer_of(optimizer, decay) for decay in set(self.decays)}
         self.update: Update | None = None
         self._scalars: list[float] = []
 
     def find(self, compiled: dict[Any, Update], arrays: tuple[int, ...]) -> None:
         """Take the compiled update of arrays, given by their identities, or compile it."""
-        groups = groups_of(self.numbers)
         kinds = tuple((one.kind, one.names, one.histories) for one in self._optimizers.values())
-        key = (arrays, groups, self.decays, kinds)
+        key = (arrays, self.groups, self.decays, kinds)
         if key not in compiled:
             if len(compiled) >= MOST_UPDATES:
                 del compiled[next(iter(compiled))]
             context = self.items[0].weight.home.context
-            compiled[key] = compile_update(context, self.items, groups, self._optimizers, self.decays)
+            compiled[key] = compile_update(context, self.items, self.groups, self._optimizers, self.decays)
         self.update = compiled[key]
         optimizer = self._optimizers[max(self.decays)]
         self._scalars = self.update.scalars(optimizer, self._optimizer.rescale_grad, self.numbers)
