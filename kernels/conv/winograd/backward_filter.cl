@@ -68,6 +68,7 @@ SINGLE void filter_transforms(CONST_TENSOR(x), TENSOR_OF(real, V), CONST_TENSOR(
             SET_ROWS(rows, acc, 0)                                                           \
             global const real *a = V + (long)first * WC + c, *b = Y + (long)first * COLS;    \
             for (int tile = first; tile < min(first + SUMMED, tile_count); tile++) {         \
+                PREFETCH_FAR(ahead + tile * WC + min(c / MR, WC / LINE - 1) * LINE);         \
                 STEP_ROWS(rows, acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))           \
                 a += WC;                                                                     \
                 b += COLS;                                                                   \
@@ -84,9 +85,10 @@ SINGLE void filter_transforms(CONST_TENSOR(x), TENSOR_OF(real, V), CONST_TENSOR(
         }                                                                                    \
     }
 
-// M[channel][COLS] (+)= the sum over tiles of V[tile][channel of WC] * Y[tile][COLS], of `count` channels.
+// M[channel][COLS] (+)= the sum over tiles of V[tile][channel of WC] * Y[tile][COLS], of `count` channels. Products
+// that follow share Y, but V comes from beyond the L2 cache: each step asks for a line of `ahead`, the next V.
 void multiply_channels(global real *M, global const real *V, global const real *Y, const int count,
-                       const int tile_count, const bool add) {
+                       const int tile_count, const bool add, global const real *ahead) {
     const int whole = rows_of_whole_tiles(count);
     int c = 0;
     for (; c < whole; c += MR) MULTIPLY_CHANNELS(MR)
@@ -101,12 +103,12 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
     const int all_chunks = get_global_size(0), chunks = all_chunks / STRIDE_PHASES, m_blocks = get_global_size(1);
     const int phase = chunk / chunks, channel = chunk % chunks * WC;
     if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) return;
-    const long m_phase = (long)m_blocks * channels * COLS;
+    const long m_phase = (long)m_blocks * channels * COLS, v_chunk = (long)tiles * WC;
+    global const real *v = OPEN(V) + e * (all_chunks * v_chunk + PAD) + chunk * v_chunk;
     multiply_channels(
-        OPEN(M) + e * (STRIDE_PHASES * m_phase + PAD) + phase * m_phase + ((long)block * channels + channel) * COLS,
-        OPEN(V) + e * ((long)all_chunks * tiles * WC + PAD) + (long)chunk * tiles * WC,
+        OPEN(M) + e * (STRIDE_PHASES * m_phase + PAD) + phase * m_phase + ((long)block * channels + channel) * COLS, v,
         OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS, min(channels - channel, WC),
-        part.rows * TILES_W, part.first_row > 0);
+        part.rows * TILES_W, part.first_row > 0, v + v_chunk);
 }
 
 #define CHANNELS 16
@@ -181,12 +183,13 @@ SINGLE void filter_whole(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TEN
         const int block = share.item / ranges, last_m = min((block + 1) * COLS, m_count);
         global const real *v = OPEN(V) + (long)(first / WC) * tiles * WC + first % WC,
                           *y = OPEN(Y) + (long)block * tiles * COLS;
-        for (int e = 0; e < ELEMENTS; e++) {
-            for (int phase = 0; phase < STRIDE_PHASES; phase++) {
-                if (IS_ZERO(phase, e / SIDE_W, e % SIDE_W)) continue;
-                multiply_channels(M + e * m_size + phase * m_phase, v + e * v_size + phase * v_phase, y + e * y_size,
-                                  last - first, part.rows * TILES_W, false);
-            }
+        for (int number = 0; number < ELEMENTS * STRIDE_PHASES;) {
+            const int e = number / STRIDE_PHASES, phase = number % STRIDE_PHASES;
+            global const real *source = v + e * v_size + phase * v_phase;
+            number = products_after(number);
+            multiply_channels(
+                M + e * m_size + phase * m_phase, source, y + e * y_size, last - first, part.rows * TILES_W, false,
+                v + number / STRIDE_PHASES * v_size + number % STRIDE_PHASES * v_phase);
         }
         for (int m = block * COLS; m < last_m; m += VL) {
             for (int channel = first; channel < last; channel += CHANNELS) {

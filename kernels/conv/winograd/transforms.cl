@@ -10,6 +10,9 @@
 #define WC 64  // channels of a row of V, a multiple of VL; a constant, so that a register tile's rows need one address
 #endif
 
+#define LINE (CACHE_LINE / (int)sizeof(real))  // elements of a line of the caches
+
+#include "common/prefetch.cl"
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
 
@@ -96,6 +99,14 @@ PhaseRow phase_row(int h, const Grid grid) {
     found.left = TILES_H - h;
 #endif
     return found;
+}
+
+// The number of the next products, which are numbered by phases of each element: those of zeros are left out.
+int products_after(int number) {
+    do number++;
+    while (number < ELEMENTS * STRIDE_PHASES &&
+           IS_ZERO(number % STRIDE_PHASES, number / STRIDE_PHASES / SIDE_W, number / STRIDE_PHASES % SIDE_W));
+    return number;
 }
 
 // Loads VL elements of a row, the last ones of a tensor one by one.

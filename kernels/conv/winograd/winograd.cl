@@ -24,7 +24,6 @@
 // than theirs from SIDE 6 on.
 
 #include "common/epilogue.cl"
-#include "common/prefetch.cl"
 #include "common/tickets.cl"
 #include "conv/past_caches.cl"
 #include "conv/winograd/transforms.cl"
@@ -82,7 +81,6 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
 // U comes from beyond the L2 cache: a slice reads all of it, and so few tiles meet each row of it that the products
 // would wait for it. So each step of a register tile asks for a line of what is multiplied next. Weights that a
 // work-item transforms itself are in the cache already.
-#define LINE (CACHE_LINE / (int)sizeof(real))     // elements of a cache line
 #define CHANNEL_LINES ((COLS + LINE - 1) / LINE)  // of U
 #ifdef OWN_WEIGHTS
 #define OWNS 1
@@ -207,14 +205,6 @@ void multiply_channels(global real *M, global const real *V, global const real *
             }
         }
     }
-}
-
-// The number of the next products, which are numbered by phases of each element.
-int products_after(int number) {
-    do number++;
-    while (number < ELEMENTS * STRIDE_PHASES &&
-           IS_ZERO(number % STRIDE_PHASES, number / STRIDE_PHASES / SIDE_W, number / STRIDE_PHASES % SIDE_W));
-    return number;
 }
 
 // The same for the elements [first_e, last_e) and all phases, of whose products those of the source's phases are
