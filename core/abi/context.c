@@ -34,7 +34,7 @@ static void context_free(void *object) {
 }
 
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access,
-                             clg_context *context) {
+                             uint32_t stays_awake, clg_context *context) {
     (void)cl_device;
     if (!context) return clg_fail(CLG_INVALID_ARGUMENT, "[context] got context NULL, expected a place for the handle");
     *context = NULL;
@@ -48,6 +48,7 @@ clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, 
     c->context = cl_context;
     c->queue = cl_queue;
     c->host_access = host_access;
+    c->stays_awake = stays_awake;
     c->fork_count = clg_fork_count();
     clg_turns_init(&c->turns);
     pthread_mutex_init(&c->mutex, NULL);

@@ -19,6 +19,7 @@ struct clg_context_s {
     cl_object context, queue;
     cl_object second; /* a queue for launches next to it, made on first use; nothing runs there between two runs */
     uint32_t host_access;
+    bool stays_awake; /* for short launches: the driver's own wait sleeps at once */
     unsigned fork_count;
     clg_turns turns;       /* of runs, and of reads and writes of arrays; a turn is begun before the mutex is locked */
     pthread_mutex_t mutex; /* guards everything below, the queue and the kernels of the context's plans */
@@ -31,6 +32,9 @@ struct clg_context_s {
     bool shared_kernels;             /* several plans use one kernel: what its arguments are set to is not known */
     bool queued;                     /* a run has returned whose work may not be finished */
     struct clg_transfers *transfers; /* with CLG_STAGED, once host arrays were used */
+    uint32_t waits_asleep;           /* with stays_awake: how many of the next waits sleep all the same (wait.c) */
+    uint32_t loss;                   /* how many the last loss of the core was answered by */
+    uint32_t waits_awake;            /* without a loss */
     clg_counters counters;
     struct clg_runner *runner; /* of asynchronous runs; has a mutex of its own */
 };

@@ -238,7 +238,7 @@ static int32_t enqueue(struct clg_plan_s *p, uint32_t l, cl_object event) {
     if (event) list[waits++] = event;
     if (launch->after) list[waits++] = p->events[launch->after - 1];
     int32_t code = cl_launch(queue, launch->kernel, launch->dims, global, launch->has_local ? local : NULL, waits, list,
-                             p->awaited[l] ? &p->events[l] : NULL);
+                             p->awaited[l] || p->is_watched ? &p->events[l] : NULL);
     if (!code && p->awaited[l]) cl_flush(queue); /* else the other queue may wait for ever */
     return code;
 }
@@ -301,6 +301,7 @@ static clg_status map_results(struct clg_plan_s *p) {
 static clg_status run_locked(const clg_job *job, bool host, bool waits) {
     struct clg_plan_s *p = job->plan;
     struct clg_context_s *c = p->context;
+    const double began = p->is_watched ? clg_seconds() : 0;
     memset(p->resolved, 0, p->argument_count * sizeof *p->resolved);
     clg_status status = clg_context_reserve(c, p->workspace_bytes); /* present, unless growing it failed earlier */
     for (uint32_t i = 0; i < p->argument_count && !status; i++) status = resolve(job, i);
@@ -309,16 +310,19 @@ static clg_status run_locked(const clg_job *job, bool host, bool waits) {
     if (!status) status = join_queues(p, launch_all(p, job->buffers, job->scalars));
     if (staged) status = clg_transfers_end(p, status, waits);
     if (!status) status = map_results(p);
+    cl_object watched = p->is_watched ? p->events[0] : NULL;
+    if (watched) p->events[0] = NULL;
     if (waits || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */
         /* also after an error: nothing may still use the caller's memory when this returns */
         c->counters.waits++;
-        int32_t code = clg_wait_queue(c);
+        int32_t code = watched ? clg_wait_launch(c, watched, began, &p->was_short) : clg_wait_queue(c);
         if (code && !status) status = clg_cl_fail("clFinish", code);
         c->queued = false;
     } else {
         cl_flush(c->queue);
         c->queued = true;
     }
+    if (watched) cl_release_event(watched);
     for (uint32_t i = 0; i < p->argument_count; i++) {
         const clg_resolved *r = &p->resolved[i];
         if (r->wrapped) cl_release_mem(r->mem);

@@ -242,6 +242,7 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     for (uint32_t l = 0; l < p->launch_count; l++) cl_retain_kernel(p->launches[l].kernel);
     find_uses(p);
     find_awaited(p);
+    p->is_watched = c->stays_awake && p->launch_count == 1 && !p->split;
     pthread_mutex_lock(&c->mutex);
     c->shared_kernels |= shared;
     status = clg_context_reserve(c, p->workspace_bytes);

@@ -53,12 +53,14 @@ struct clg_plan_s {
     bool *awaited;     /* launches that the other queue waits for */
     bool split;        /* it has launches on the second queue */
     uint32_t unjoined; /* 1 + the last of them, if no launch of the first queue waits for it; else 0 */
+    bool is_watched;   /* its only launch has an event, by which a run waits */
     bool apart;        /* outputs share no memory with other arguments */
     uint64_t workspace_bytes;
     uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */
     uint32_t *by_first, *by_last;   /* arguments in that order */
     /* the context's mutex guards what follows */
-    uint64_t runs; /* that have succeeded */
+    uint64_t runs;  /* that have succeeded */
+    bool was_short; /* the last run of a watched plan that was waited for */
     /* of the current run */
     clg_resolved *resolved;
     clg_bound *bound; /* for each launch its bindings */
@@ -67,7 +69,7 @@ struct clg_plan_s {
     clg_piece *pieces; /* two for each argument: down and up */
     clg_mark *marks;   /* at most one for each argument */
     cl_object blocks[4];
-    cl_object *events; /* of launches that the other queue waits for */
+    cl_object *events; /* of launches that are awaited or watched */
 };
 
 uint32_t clg_dtype_bytes(uint32_t dtype); /* 0: no such type */

@@ -52,8 +52,9 @@ typedef struct clg_plan_spec {
     uint64_t workspace_bytes, constant_bytes;
 } clg_plan_spec;
 
+/* stays_awake 1: a thread that waits for a short launch keeps its core awake (wait.c). */
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access,
-                             clg_context *context);
+                             uint32_t stays_awake, clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
 /* A new kernel of a built cl_program, for one launch of one plan; NULL if the driver refuses. */
 void *clg_kernel_create(void *cl_program, const char *name);

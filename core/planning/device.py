@@ -38,6 +38,9 @@ class DeviceInfo:
         Of devices that have one, times 10: 90 for 9.0; 0 for all others.
     launch_seconds, launch_seconds_of_a_unit : float
         What a launch takes apart from its work, and what each compute unit adds: see `launch_cost`.
+    stays_awake : bool
+        Whether a thread that waits for a short launch keeps its core awake: the driver's own wait sleeps at once, and
+        takes no part in the work.
     vectorizes_items : bool
         Whether the compiler makes vectors of work-items, which it has to be kept from where kernels have their own.
     matrix_units : tuple of str
@@ -91,6 +94,7 @@ class DeviceInfo:
     toolchain: str = ""
     launch_seconds: float = 0.0
     launch_seconds_of_a_unit: float = 0.0
+    stays_awake: bool = False
     vectorizes_items: bool = False
     matrix_units: tuple[str, ...] = ()
     splits_float32: bool = False

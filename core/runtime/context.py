@@ -78,7 +78,8 @@ class DeviceContext:
         self.programs = Programs(cl_context, cl_device, threads)
         out = ffi.new("clg_context *")
         pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
-        self._check(lib.clg_context_adopt(*pointers, HOST_ACCESS[self.device.host_access], out))
+        access, awake = HOST_ACCESS[self.device.host_access], int(self.device.stays_awake)
+        self._check(lib.clg_context_adopt(*pointers, access, awake, out))
         self.handle = out[0]
         self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
         for probe in self.toolchain.probes(self.device):

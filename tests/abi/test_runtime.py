@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from clgraft import core
@@ -29,8 +30,6 @@ def arrays_of(problem, rng):
 def staged(context):
     """A second context on the same device that is told it cannot reach host memory."""
     import dataclasses
-
-    import pyopencl as cl
 
     device = dataclasses.replace(context.device, host_access="staged")
     queue = cl.CommandQueue(context.cl_context, context.cl_device)
@@ -75,6 +74,25 @@ def test_staging_gives_the_same_bits_and_reuses_buffers(context, staged, rng):
     second = staged.counters()
     assert second["buffers_created"] == first["buffers_created"]
     assert second["buffers_reused"] == first["buffers_reused"] + 2  # one for what is sent, one for what goes both ways
+
+
+@pytest.mark.parametrize("awake", [False, True])
+def test_runs_are_over_when_they_return(context, rng, awake):
+    if context.device.host_access == "staged":
+        pytest.skip("the device does not share the host's memory")
+    device = replace(context.device, stays_awake=awake)
+    ours = Context(context.cl_context, context.cl_device, cl.CommandQueue(context.cl_context), device=device)
+    for size in (1, 97, 1 << 19, 1 << 23):  # the last one is no short run
+        problem = core.parse(f"pool forward max n1 c1 ih{size} iw2 kh1 kw2")
+        plan = ours.plan(problem)
+        x = rng.standard_normal((1, 1, size, 2)).astype(np.float32)
+        y = np.empty((1, 1, size, 1), np.float32)
+        for _ in range(20):
+            y.fill(np.nan)
+            plan.run(x=x, y=y)
+            last = y[0, 0, -1, 0]  # before the rest is compared, which takes time
+            np.testing.assert_array_equal(y[..., 0], x.max(3))
+            assert last == x[0, 0, -1].max()
 
 
 def test_two_plans_of_the_same_launches(context, rng):
@@ -123,8 +141,6 @@ def test_misaligned_host_memory(context, rng):
 
 def test_device_buffers_with_offsets(context, rng):
     """A framework that owns OpenCL memory passes cl_mem and offset; nothing is copied."""
-    import pyopencl as cl
-
     theirs = cl.Context([context.cl_device])
     queue = cl.CommandQueue(theirs)
     ours = core.adopt(theirs.int_ptr, context.cl_device.int_ptr, queue.int_ptr)

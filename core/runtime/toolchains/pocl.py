@@ -16,6 +16,7 @@ from clgraft.core.runtime.toolchains.pairs import has_pairs, pair_probes, slow_p
 
 WORD = "pocl"
 NO_WARNINGS = "-w"
+FEW_CORES = 4  # on which a wait that keeps its core awake was measured: see docs/development/notes.md
 
 
 class PoCL(Toolchain):
@@ -69,7 +70,9 @@ class PoCL(Toolchain):
         known = super().capabilities()
         pairs = self.is_cpu and has_pairs(known["vector_width"])
         units = (ASSEMBLY,) * pairs + (UNIT,) * (self.is_cpu and has_amx(known["vector_width"]))
-        return {**known, "matrix_units": units, "has_slow_pairs": pairs and slow_pairs()}
+        awake = self.is_cpu and int(self.cl_device.max_compute_units) <= FEW_CORES
+        slow = pairs and slow_pairs()
+        return {**known, "stays_awake": awake, "matrix_units": units, "has_slow_pairs": slow}
 
     def probes(self, device: DeviceInfo) -> Iterator[Probe]:
         """Return what is to be found out: whether the assembly of products of bfloat16, pairs and tiles, works."""

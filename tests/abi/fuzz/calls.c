@@ -334,7 +334,7 @@ void calls_play(input *in) {
         fake_fail_after(byte(in) % 8, byte(in) < 32 ? -(int32_t)(1 + byte(in) % 60) : 0);
         if (what == 0) {
             judge(clg_context_adopt(byte(in) < 250 ? cl_context : NULL, cl_device, byte(in) < 250 ? cl_queue : NULL,
-                                    byte(in) % 5, byte(in) < 250 ? &context : NULL));
+                                    byte(in) % 5, byte(in) % 2, byte(in) < 250 ? &context : NULL));
             keep(context);
         } else if (what == 1) {
             judge(clg_context_destroy(pick(in)));
@@ -367,7 +367,7 @@ void calls_play(input *in) {
 }
 
 clg_status clg_py_context_create(const char *selector, void *context, void *device, void *queue, clg_context *made) {
-    return clg_context_adopt(context, device, queue, CLG_STAGED, made);
+    return clg_context_adopt(context, device, queue, CLG_STAGED, 0, made);
 }
 
 clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan) {
