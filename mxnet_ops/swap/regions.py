@@ -86,10 +86,11 @@ def form_regions(
         reason = f"{divided} divided: the order of list_arguments would change otherwise, which binds lists of arrays"
         report.rows.append(Row("", REGION, reason=reason))
     made: list[tuple[Group, dict[str, Any], list[Entry]]] = []
+    casts: dict[Entry, int] = {}
     for group in groups:
         outputs = forming.outputs_of(group)
         inputs, auxiliary = inputs_of(group, nodes)
-        taken = _taken_as_reals(group, inputs, nodes)
+        taken = _taken_as_reals(group, inputs, nodes, casts)
         first = nodes[outputs[0][0]]
         name = first["name"]
         region = {
@@ -122,26 +123,23 @@ def give_back(graph: Mapping[str, Any], report: Report, taken: Collection[int] =
         report.rows[loan.row] = Row(node["name"], loan.operator, reason=loan.reason)
 
 
-def _taken_as_reals(group: Group, inputs: Sequence[Entry], nodes: list[dict[str, Any]]) -> list[Entry]:
-    """Return the inputs of a region, those that are whole numbers in MXNet as casts, which are added to the nodes."""
+def _taken_as_reals(
+    group: Group, inputs: Sequence[Entry], nodes: list[dict[str, Any]], casts: dict[Entry, int]
+) -> list[Entry]:
+    """Return the inputs of a region, those that are whole numbers in MXNet as casts.
+
+    Casts are added to the nodes; `casts` has their places, for all regions.
+    """
     whole = set()
     for number in group:
         operator = operator_of(nodes[number])
         entries = zip(operator.arguments, nodes[number]["inputs"])
         whole |= {(entry[0], entry[1]) for name, entry in entries if name in operator.whole_numbers}
-    found: list[Entry] = []
-    for source, output in inputs:
-        if (source, output) not in whole:
-            found.append((source, output))
-            continue
+    for source, output in sorted(whole.intersection(inputs) - casts.keys()):
+        casts[source, output] = len(nodes)
         name = f"{nodes[source]['name']}_output{output or ''}_as_float32"
-        cast = {"op": "Cast", "name": name, "attrs": {"dtype": "float32"}, "inputs": [[source, output, 0]]}
-        places = (number for number, node in enumerate(nodes) if node["op"] == "Cast" and node["name"] == name)
-        place = next(places, len(nodes))
-        if place == len(nodes):
-            nodes.append(cast)
-        found.append((place, 0))
-    return found
+        nodes.append({"op": "Cast", "name": name, "attrs": {"dtype": "float32"}, "inputs": [[source, output, 0]]})
+    return [(casts[entry], 0) if entry in whole else entry for entry in inputs]
 
 
 def _shown(graph: Mapping[str, Any]) -> set[Entry]:
