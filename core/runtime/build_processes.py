@@ -21,10 +21,10 @@ import os
 import re
 import sys
 import threading
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches,
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
 from clgraft.core.runtime import building, program_cache, toolchains
-from clgraft.core.runtime.children import Child, leave, take
+from clgraft.core.runtime.crews import Crew, Task
 from clgraft.core.runtime.toolchains.base import Children
 
 VARIABLE = settings.BUILD_PROCESSES.name
@@ -46,6 +46,8 @@ CHILD = Path(__file__).with_name("build_child.py")
 START = "import runpy, sys; sys.path[:] = sys.argv[3:]; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 _process = os.getpid()  # a child by fork() starts no children
+_lock = threading.Lock()
+_crews: dict[Any, Crew] = {}
 
 
 def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches) -> frozenset[bytes]:
@@ -72,18 +74,10 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
     if place is None:
         return frozenset()
     try:
-        sizes = {argument.name: argument.nbytes for argument in arguments}
-        launches = {
-            (launch.kernel.key, launch.kernel.function_name, launch.local_size): launch
-            for launch in planned.launches
-            if max(launch.global_size) <= children.largest_grid and _small(launch, sizes, planned.workspace_bytes)
-        }
-        notes = {key: program_cache.note_of(cl_device, *key) for key in launches}
-        missing = {key for key in launches if not program_cache.is_noted(place, notes[key])}
-        if missing and _share(cl_device, [_task(launches[key], sizes, planned.workspace_bytes) for key in missing]):
-            for key in missing:
-                program_cache.write_note(place, notes[key])
-            missing = set()
+        launches = _launches(children, arguments, planned)
+        missing = _missing(cl_device, place, launches)
+        if missing and _share(cl_device, list(missing.values())):
+            missing = {}
         return frozenset(key[0] for key in launches) - {key[0] for key in missing}
     except ArgumentError:  # of a setting
         raise
@@ -110,12 +104,49 @@ def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
     if children is None or children.launches or program_cache.folder() is None:
         return False
     try:
-        return _share(cl_device, [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels])
+        return _share(cl_device, [_program(kernel) for kernel in kernels])
     except ArgumentError:  # of a setting
         raise
     except Exception as error:  # this process builds what it needs
         log.info("no child processes build programs: %s", error)
         return False
+
+
+def begin(cl_device: Any, what: str, planned: Iterable[tuple[Sequence[Argument], Launches]]) -> None:
+    """Have child processes build kernels that are going to be wanted, and do not wait for them.
+
+    One core is left to the caller. What a plan needs comes first as soon as the plan is handed over.
+
+    Parameters
+    ----------
+    cl_device : pyopencl.Device
+    what : str
+        What they are for: a note in the program cache says that it was begun, and then nothing is done.
+    planned : iterable of (sequence of Argument, Launches)
+        Arguments of problems, and the launches for them; not asked for if nothing is done.
+    """
+    toolchain = toolchains.of(cl_device)
+    children, place = toolchain.children, program_cache.folder()
+    note = program_cache.key_of(cl_device, what, (), kind="begun", kept_in=str(toolchain.cache_folder()))
+    if children is None or place is None or os.getpid() != _process or not is_python(sys.executable):
+        return
+    if allowed() < 2 or program_cache.is_noted(place, note):
+        return
+    tasks: dict[Any, Task] = {}
+    if not children.launches:
+        kernels = (launch.kernel for _, launches in planned for launch in launches.launches)
+        tasks = {task.key: task for task in map(_program, kernels)}
+    elif toolchain.keeps_programs():
+        toolchain.enter_cache()
+        for arguments, launches in planned:
+            tasks.update(_missing(cl_device, place, _launches(children, arguments, launches)))
+    try:
+        most = min(allowed() - 1, _most(cl_device, children, len(tasks)))
+        if most:
+            _crew(cl_device, children).do(list(tasks.values()), most, lambda _: most, at_once=False)
+        program_cache.write_note(place, note)
+    except Exception as error:  # they are built when they are wanted
+        log.info("no child processes build kernels early: %s", error)
 
 
 def allowed() -> int:
@@ -180,15 +211,43 @@ def _small(launch: Launch, sizes: Mapping[str, int], workspace_bytes: int) -> bo
     return largest / groups <= LARGEST_GROUP
 
 
-def _task(launch: Launch, sizes: Mapping[str, int], workspace_bytes: int) -> dict[str, Any]:
-    """Return what a child needs to know of a launch, for JSON."""
+def _launches(
+    children: Children, arguments: Iterable[Argument], planned: Launches
+) -> dict[tuple[bytes, str, Any], dict[str, Any]]:
+    """Return what a child needs to know of the launches that it can run, for JSON, by what makes a driver compile anew."""
+    sizes = {argument.name: argument.nbytes for argument in arguments}
+    return {
+        (launch.kernel.key, launch.kernel.function_name, launch.local_size): _launch(launch, sizes, planned)
+        for launch in planned.launches
+        if max(launch.global_size) <= children.largest_grid and _small(launch, sizes, planned.workspace_bytes)
+    }
+
+
+def _missing(cl_device: Any, place: Path, launches: Mapping[tuple[bytes, str, Any], dict[str, Any]]) -> dict[Any, Task]:
+    """Return tasks for the launches that are not noted yet. A launch that was tried is noted: a child that fails once
+    fails again."""
+    notes = {key: program_cache.note_of(cl_device, *key) for key in launches}
+    return {
+        key: Task(key, launches[key], building.count, partial(program_cache.write_note, place, note))
+        for key, note in notes.items()
+        if not program_cache.is_noted(place, note)
+    }
+
+
+def _program(kernel: Any) -> Task:
+    """Return the task to put a program into the program cache."""
+    what = {"source": kernel.source, "options": kernel.options, "name": kernel.function_name}
+    return Task(kernel.key, what, building.count, lambda: None)
+
+
+def _launch(launch: Launch, sizes: Mapping[str, int], planned: Launches) -> dict[str, Any]:
     return {
         "source": launch.kernel.source,
         "options": launch.kernel.options,
         "name": launch.kernel.function_name,
         "global": [int(size) for size in launch.local_size or launch.global_size],
         "local": None if launch.local_size is None else [int(size) for size in launch.local_size],
-        "arguments": [_argument(item, sizes, workspace_bytes) for item in launch.arguments],
+        "arguments": [_argument(item, sizes, planned.workspace_bytes) for item in launch.arguments],
     }
 
 
@@ -209,32 +268,41 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
     return "value", np.asarray(item.value).tobytes().hex()  # a Constant
 
 
-def _share(cl_device: Any, tasks: Sequence[dict[str, Any]]) -> bool:
+def _share(cl_device: Any, tasks: Sequence[Task]) -> bool:
     """Have child processes do tasks, each the next one when it is free, and wait; return False if that does not pay."""
-    toolchain = toolchains.of(cl_device)
-    driver = toolchain.children
-    if driver is None:
+    driver = toolchains.of(cl_device).children
+    if driver is None or os.getpid() != _process:
         return False
-    most = min(len(tasks), cl_device.global_mem_size // driver.memory if driver.memory else sys.maxsize)
-    started = _started(cl_device, driver)
-    children = take(*started, min(allowed(), most)) if os.getpid() == _process else []
-    try:
-        count = processes(len(tasks), driver, most, len(children))
-        if not count:
-            return False
-        left = deque(sorted(tasks, key=lambda task: (-len(task["source"]), task["source"])))  # what may take long first
-        with building.told(cl_device.name.strip(), len(tasks)) as step:
-            children += [Child(*started) for _ in range(count - len(children))]
-            threads = [threading.Thread(target=_feed, args=(child, left, step), daemon=True) for child in children]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    finally:
-        leave(children, may_wait=not driver.memory)  # what a child takes of a device is wanted for something else
-    if any(child.process.returncode for child in children) and toolchain.keeps_programs():
+    most = _most(cl_device, driver, len(tasks))
+    tasks = sorted(tasks, key=lambda task: (-len(task.what["source"]), task.what["source"]))  # what may take long first
+    crew = _crew(cl_device, driver)
+    with building.told(cl_device.name.strip(), len(tasks)) as step:
+        for task in tasks:
+            task.begun = partial(step, task.what["name"])
+        awaited = crew.do(tasks, min(allowed(), most), partial(processes, len(tasks), driver, most))
+        if awaited is not None:
+            crew.wait(awaited)
+    return awaited is not None
+
+
+def _most(cl_device: Any, driver: Children, tasks: int) -> int:
+    """Return the number of children that tasks keep busy and a device can bear."""
+    return min(tasks, cl_device.global_mem_size // driver.memory if driver.memory else sys.maxsize)
+
+
+def _crew(cl_device: Any, driver: Children) -> Crew:
+    """Return the crew of a device."""
+    command, environment = _started(cl_device, driver)
+    key = tuple(command), tuple(environment.items())
+    with _lock:
+        if key not in _crews:
+            _crews[key] = Crew(command, environment, not driver.memory, partial(_repair, toolchains.of(cl_device)))
+        return _crews[key]
+
+
+def _repair(toolchain: Any) -> None:
+    if toolchain.keeps_programs():
         toolchain.repair_cache()  # what has ended a child would end this process
-    return True
 
 
 def _started(cl_device: Any, driver: Children) -> tuple[list[str], dict[str, str]]:
@@ -244,14 +312,3 @@ def _started(cl_device: Any, driver: Children) -> tuple[list[str], dict[str, str
     device = json.dumps([platform.name, platform.version, number])
     command = [sys.executable, "-c", START, str(CHILD), device, *(place for place in sys.path if place)]
     return command, {**os.environ, VARIABLE: "0", **driver.environment}
-
-
-def _feed(child: Child, left: deque[dict[str, Any]], step: Callable[[str], None]) -> None:
-    """Hand tasks to a child, one after the other, until none is left or the child fails."""
-    try:
-        while child.answers() and left:
-            task = left.popleft()
-            step(task["name"])
-            child.give(task)
-    except (OSError, ValueError, IndexError):  # it has ended, or another thread took the last task
-        pass

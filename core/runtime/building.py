@@ -34,6 +34,12 @@ class _Episode:
 _episode = _Episode()
 
 
+def count() -> None:
+    """Count a program that is built."""
+    with _lock:
+        built[0] += 1
+
+
 @contextmanager
 def silenced() -> Iterator[None]:
     """Show no line in this block: what runs in it draws on the terminal itself."""
@@ -86,7 +92,8 @@ def told(device: str, count: int) -> Iterator[Callable[[str], None]]:
             line, _episode.line = _episode.line, None
         if line is not None:
             line.stop()
-        log.info("built %d programs for %s in %.1f s", done, device, time.perf_counter() - began)
+        if done:
+            log.info("built %d programs for %s in %.1f s", done, device, time.perf_counter() - began)
 
 
 def _show() -> None:

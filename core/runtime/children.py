@@ -58,6 +58,7 @@ class Child:
             return True
         assert self.process.stdout is not None
         timer = threading.Timer(PATIENCE, self.process.kill)
+        timer.daemon = True  # nobody may wait for the child when this process ends
         timer.start()
         try:
             self._free = bool(self.process.stdout.readline())

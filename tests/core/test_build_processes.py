@@ -16,7 +16,8 @@ import pytest
 from clgraft import core
 from clgraft.core.planning.launches import Buffer, Launch, Launches, ints
 from clgraft.core.problem import Argument
-from clgraft.core.runtime import build_processes, children, program_cache
+from clgraft.core.runtime import build_processes, children, crews, program_cache
+from clgraft.core.runtime.crews import Task
 from clgraft.core.runtime.programs import PlannedKernel
 from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.runtime.toolchains.nvidia import NVIDIA
@@ -198,7 +199,7 @@ def test_children_put_programs_into_the_cache(context, slow_driver, monkeypatch)
     planned = launches(context)
     kernels = [launch.kernel for launch in planned.launches]
     with monkeypatch.context() as patch:
-        patch.setattr(build_processes, "Child", lambda *_: pytest.fail("one program is no work for children"))
+        patch.setattr(crews, "Child", lambda *_: pytest.fail("one program is no work for children"))
         assert not build_processes.build_programs(slow_driver, kernels[:1])
     assert build_processes.build_programs(slow_driver, kernels[1:])
     assert cached(context, slow_driver, kernels) == [False, True, True]
@@ -214,7 +215,9 @@ def test_programs_that_are_in_no_cache_come_from_children(context, slow_driver, 
     monkeypatch.setattr(build_processes, "_share", lambda *given: tasks.append(given[1]) or share(*given))
     monkeypatch.setattr(program_cache, "_compile", lambda *_: pytest.fail("children build it"))
     context.programs.build(kernels)
-    assert [[task["name"] for task in each] for each in tasks] == [[kernel.function_name for kernel in kernels[1:]]]
+    assert [[task.what["name"] for task in each] for each in tasks] == [
+        [kernel.function_name for kernel in kernels[1:]]
+    ]
     assert [run(context, launch) for launch in planned.launches] == [[7] * 4, [14] * 4, [21] * 4]
     context.programs.build(kernels)
     assert len(tasks) == 1
@@ -279,6 +282,14 @@ def do(context, device) -> list[list[int]]:
     return [run(context, launch) for launch in planned.launches]
 
 
+def tasks_of(context, launch: Launch) -> list[Task]:
+    """Return the task to build a launch's kernel."""
+    if not context.toolchain.keeps_programs():
+        return [build_processes._program(launch.kernel)]
+    found = build_processes._launches(context.toolchain.children, ARGUMENTS, Launches((launch,)))
+    return list(build_processes._missing(context.cl_device, program_cache.folder(), found).values())
+
+
 @pytest.fixture
 def either(context, request):
     """The device of one of the two fixtures above, whichever is for its driver."""
@@ -294,7 +305,7 @@ def test_children_wait_for_more_tasks(context, either, monkeypatch):
     assert 1 <= len(first) <= 2
     if not context.toolchain.children.memory:
         (launch, *_) = launches(context).launches  # one kernel is work for children that wait
-        assert build_processes._share(either, [build_processes._task(launch, {"y": 16}, 0)])
+        assert build_processes._share(either, tasks_of(context, launch))
         assert len(given) == 7 and given[6] in first
 
 
@@ -328,6 +339,43 @@ def test_children_that_take_memory_of_a_device_do_not_wait(context, either, monk
     before = list(children._waiting)
     do(context, either)
     assert all(child in before for child in children._waiting)
+
+
+def test_what_is_begun_early_is_built_once_and_a_plan_waits_for_it(context, either, monkeypatch):
+    given, names = processes_of(monkeypatch), list[str]()
+    give = children.Child.give
+    monkeypatch.setattr(children.Child, "give", lambda child, task: (names.append(task["name"]), give(child, task)))
+    planned = launches(context)
+    rest = Launches(planned.launches[1:])
+    build_processes.begin(either, "a test", [(ARGUMENTS, planned)])
+    if context.toolchain.keeps_programs():
+        build_processes.build_ahead(either, ARGUMENTS, rest)
+        assert built(rest) == [1, 1]
+    else:
+        context.programs.build(launch.kernel for launch in rest.launches)
+    assert [run(context, launch) for launch in rest.launches] == [[14] * 4, [21] * 4]
+    crew = build_processes._crew(either, context.toolchain.children)
+    crew.wait(list(crew._known.values()))
+    assert sorted(names) == sorted(launch.kernel.function_name for launch in planned.launches)
+    assert 1 <= len(set(given)) <= 2
+    assert run(context, planned.launches[0]) == [7] * 4
+    again = launches(context)
+    build_processes.begin(either, "a test", (pytest.fail("it was begun before") for _ in again.launches))
+
+
+def test_nothing_is_begun_where_no_child_may_build(context, either, monkeypatch):
+    monkeypatch.setenv(build_processes.VARIABLE, "0")
+    build_processes.begin(either, "another test", (pytest.fail("nothing is planned") for _ in range(3)))
+    monkeypatch.setenv(build_processes.VARIABLE, "2")
+    monkeypatch.setattr(crews.Crew, "do", lambda *_, **__: pytest.fail("there is nothing to do"))
+    build_processes.begin(either, "another test", [])
+
+
+def test_early_builds_that_cannot_start_are_no_error(context, either, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    planned = launches(context)
+    build_processes.begin(either, "a third test", [(ARGUMENTS, planned)])
+    assert run(context, planned.launches[0]) == [7] * 4
 
 
 GRAPH = """
