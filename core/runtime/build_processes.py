@@ -214,7 +214,7 @@ def _small(launch: Launch, sizes: Mapping[str, int], workspace_bytes: int) -> bo
 def _launches(
     children: Children, arguments: Iterable[Argument], planned: Launches
 ) -> dict[tuple[bytes, str, Any], dict[str, Any]]:
-    """Return what a child needs to know of the launches that it can run, for JSON, by what makes a driver compile anew."""
+    """Return what a child needs to know of the launches that it can run; whatever differs in a key is compiled anew."""
     sizes = {argument.name: argument.nbytes for argument in arguments}
     return {
         (launch.kernel.key, launch.kernel.function_name, launch.local_size): _launch(launch, sizes, planned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 from clgraft.core import abi, html
@@ -15,8 +15,8 @@ from clgraft.core.planning.choose import Advice, Chosen, choose, choose_with_sum
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import Launches
-from clgraft.core.problem import Problem, parse
-from clgraft.core.runtime import devices
+from clgraft.core.problem import Argument, Problem, parse
+from clgraft.core.runtime import build_processes, devices
 from clgraft.core.runtime.affinity import affinity_kept
 from clgraft.core.runtime.context import DeviceContext
 from clgraft.core.runtime.plan import Plan
@@ -149,6 +149,22 @@ class Context(DeviceContext):
         """
         state = getattr(self.advisor, "state", None)
         return None if state is None or self.planner.at_once else state(self)
+
+    def expect(self, problems: Sequence[Problem]) -> None:
+        """Have child processes build the kernels of problems that are going to be planned, and do not wait for them.
+
+        Nothing is done where that does not pay, or was done before, and nothing that fails is an error here. Only for
+        CPUs: a graph for another device may keep its values in another order, which changes the problems.
+        """
+
+        def planned() -> Iterator[tuple[Sequence[Argument], Launches]]:
+            for problem in problems:
+                with contextlib.suppress(ProblemError, BuildError):
+                    self.expect_possible(problem)
+                    yield problem.arguments(), self.choose(problem).launches
+
+        if problems and self.device.is_cpu:
+            build_processes.begin(self.cl_device, "\n".join(sorted(map(str, problems))), planned())
 
     def serves(self, problem: Problem, algorithm: str) -> bool:
         """Return whether the implementation of a name serves a problem; nothing is built to find out."""

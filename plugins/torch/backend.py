@@ -15,6 +15,7 @@ from clgraft import core
 from clgraft.core.errors import ArgumentError, hint
 from clgraft.core.graph import Copies
 from clgraft.core.planning.precision import FLOAT32, mixed_precision
+from clgraft.plugins.torch import foreseen
 from clgraft.plugins.torch.execution import Pair
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.joint import make_blanks_alone, multiply_by_masks, read_clipped, read_maxima
@@ -110,8 +111,11 @@ def compiler(
     def compile_whole(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         found.graphs += 1
         keep_resizing(module)
-        if mixed is not None and torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
-            cast_automatically(module, getattr(torch, mixed))
+        if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
+            if mixed is not None:
+                cast_automatically(module, getattr(torch, mixed))
+            else:
+                context.expect(foreseen.convolutions(module))
         return differentiate(module, inputs)  # type: ignore[no-any-return]
 
     return compile_whole
