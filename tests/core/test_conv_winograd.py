@@ -193,6 +193,7 @@ def kernels(problem: core.ConvProblem, context: Context) -> list[str]:
 @pytest.mark.parametrize("name", ["3x3-many-channels", "batch-prime", "small-planes", "wide-row", "strided"])
 def test_filter_in_parts(tile: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_filter, "PART_BYTES", 2**17)
+    monkeypatch.setattr(winograd_filter, "SLICED_BYTES", 0)
     monkeypatch.setattr(winograd_filter, "keeps_products", lambda geometry: False)
     problem = core.parse({**LINES, **OTHERS}[name]).with_direction("backward_filter")
     check(Context.on(None), problem, "winograd", spread=SPREAD)
@@ -201,6 +202,7 @@ def test_filter_in_parts(tile: int, name: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", [*LINES, *OTHERS])
 def test_filter_whose_products_stay_in_a_cache(tile: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd_filter, "SLICED_BYTES", 0)
     monkeypatch.setattr(winograd_filter, "keeps_products", lambda geometry: True)
     monkeypatch.setattr(winograd_filter, "BUSY", 0.0)
     problem = core.parse({**LINES, **OTHERS}[name]).with_direction("backward_filter")
@@ -213,6 +215,46 @@ def test_filter_whose_products_stay_in_a_cache(tile: int, name: str, monkeypatch
     assert [launch.kernel.function_name for launch in launches] == ["filter_transforms", "filter_whole"]
     check(context, problem, "winograd", spread=SPREAD)
     check(context, problem, "winograd", spread=SPREAD, accumulate=True)
+
+
+@pytest.mark.parametrize(("cores", "rows"), [(2, 1), (3, 2), (16, 64)])
+@pytest.mark.parametrize("name", [*LINES, *OTHERS])
+def test_filter_in_slices(tile: int, name: str, cores: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares of one tile row and of several, slices that reach into the next image, and all rows as one slice."""
+    problem = core.parse({**LINES, **OTHERS}[name]).with_direction("backward_filter")
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=cores)
+    if tile == 4 and problem.kernel == (5, 5):
+        with pytest.raises(Declined, match="have tiles"):
+            winograd.plan(problem, context.planner)
+        return
+    monkeypatch.setattr(
+        winograd_filter._Filters, "chosen", lambda filters: {"slice": min(rows, filters._geometry.rows)}
+    )
+    launches = winograd.plan(problem, context.planner).launches
+    assert [launch.kernel.function_name for launch in launches] == ["filter_slices", "filter_result"]
+    assert launches[0].global_size[0] <= cores
+    check(context, problem, "winograd", spread=SPREAD)
+    check(context, problem, "winograd", spread=SPREAD, accumulate=True)
+
+
+def test_tiles_are_sliced_where_products_are_few() -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=2, cache_bytes=2**25)
+    for sizes, names in {
+        "n8 ic64 ih56 iw56 oc64": ["filter_slices", "filter_result"],
+        "n1 ic64 ih56 iw56 oc64": ["filter_slices", "filter_result"],
+        "n1 ic128 ih28 iw28 oc128": ["filter_transforms", "filter_whole"],
+        "n2 ic128 ih28 iw28 oc128": ["filter_transforms", "filter_product", "filter_result"],
+        "n8 ic512 ih14 iw14 oc512": ["filter_transforms", "filter_whole"],
+    }.items():
+        problem = core.parse(f"conv backward_filter {sizes} kh3 kw3 ph1 pw1")
+        filters = winograd_filter.plan_filter(problem, context.planner, winograd_tiles.Geometry.of(problem, 4))
+        assert list(dict.fromkeys(launch.kernel.function_name for launch in filters.launches)) == names, sizes
+    context.device = replace(context.device, compute_units=64)
+    problem = core.parse("conv backward_filter n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1")
+    filters = winograd_filter.plan_filter(problem, context.planner, winograd_tiles.Geometry.of(problem, 4))
+    assert len(filters.launches) == 3  # products of 64 cores would not fit the caches
 
 
 def test_products_stay_in_a_cache_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +292,8 @@ def test_settings_that_cannot_be_are_declined(context: Context, tile: int, direc
         {"parts": 1},
         {"tile": tile, "rows": 1},
         {"tile": tile, "parts": 0},
+        {"tile": tile, "slice": 0},
+        {"tile": tile, "slice": 1, "whole": 1},
         {"tile": tile, "parts": 1, "whole": 1},
         {"tile": tile, "whole": 2},
     ):

@@ -12,7 +12,8 @@
 // The tiles are taken in parts of tile rows whose V and Y stay in the last level's cache. For each part the
 // launches filter_transforms and filter_product follow each other; filter_result turns M into dw.
 // With one part, filter_whole takes the place of the last two: M of some channels and a block of outputs stays in a
-// core's cache.
+// core's cache. Where there are few channels, M of all outputs does: then filter_slices takes the place of the first
+// two, and V and Y of a few tile rows stay there as well. filter_result adds up one M for each range of tile rows.
 
 #include "common/tickets.cl"
 #include "conv/winograd/transforms.cl"
@@ -111,12 +112,59 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
         part.rows * TILES_W, part.first_row > 0, v + v_chunk);
 }
 
+// A work-item takes a share of all tile rows, in slices of `part.rows`. `scratch` has room for V and Y of a slice,
+// `sums` for M.
+SINGLE void filter_slices(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, scratch), TENSOR_OF(real, sums),
+                          const int channels, const int m_count, const Grid grid, const TileRows part,
+                          local real *pixels) {
+    const int share = get_global_id(0), shares = get_global_size(0), tiles = part.tiles;
+    const int m_blocks = (m_count + COLS - 1) / COLS;
+    const long v_phase = (long)((channels + WC - 1) / WC) * tiles * WC, v_size = STRIDE_PHASES * v_phase + PAD,
+               y_size = (long)m_blocks * tiles * COLS + PAD, m_phase = (long)m_blocks * channels * COLS,
+               m_size = STRIDE_PHASES * m_phase + PAD;
+    global real *V = OPEN(scratch) + share * ELEMENTS * (v_size + y_size), *Y = V + ELEMENTS * v_size;
+    global real *M = OPEN(sums) + share * ELEMENTS * m_size;
+    const int rows = grid.batch * TILES_H;
+    const int first = (int)((long)rows * share / shares), last = (int)((long)rows * (share + 1) / shares);
+    for (int row = first; row < last; row += part.rows) {
+        const int count = min(last - row, part.rows);
+        TileRows slice = part;
+        slice.first_row = row;
+        transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, row, count, part.block_rows);
+        for (int m = 0; m < m_count; m += VL) {
+            for (int at = 0; at < count; at += part.block_rows) {
+                transform_gradient(Y, pixels, OPEN(dy), m_count, grid, slice, m, at, min(part.block_rows, count - at));
+            }
+        }
+        for (int number = 0; number < ELEMENTS * STRIDE_PHASES; number = products_after(number)) {
+            const int e = number / STRIDE_PHASES, phase = number % STRIDE_PHASES;
+            for (int block = 0; block < m_blocks; block++) {
+                for (int channel = 0; channel < channels; channel += WC) {
+                    global const real *v = V + e * v_size + phase * v_phase + (long)(channel / WC) * tiles * WC;
+                    multiply_channels(M + e * m_size + phase * m_phase + ((long)block * channels + channel) * COLS, v,
+                                      Y + e * y_size + (long)block * tiles * COLS, min(channels - channel, WC),
+                                      count * TILES_W, row > first, v);
+                }
+            }
+        }
+    }
+}
+
 #define CHANNELS 16
 
+// The sum of `copies` vectors that are copy_size apart.
+realv sum_of_copies(global const real *from, const int copies, const long copy_size) {
+    realv sum = LOAD_REALS(from);
+    for (int i = 1; i < copies; i++) sum += LOAD_REALS(from + i * copy_size);
+    return sum;
+}
+
 // dw of VL outputs from m on and `count` channels from `first` on, up to CHANNELS. M points to the first channel's
-// products with m, those of the next channels are COLS apart, those of the next element e_size.
-void transform_filters(global stored *dw, global const real *M, const long e_size, const int accumulate,
-                       const int channels, const int m_count, const int m, const int first, const int count) {
+// products with m, those of the next channels are COLS apart, those of the next element e_size; there are `copies` of
+// M to be added up, one after the other.
+void transform_filters(global stored *dw, global const real *M, const long e_size, const int copies,
+                       const int accumulate, const int channels, const int m_count, const int m, const int first,
+                       const int count) {
     const int lanes = min(m_count - m, VL);
     real taps[VL * (CHANNELS * FILTER_TAPS + VL)];  // [output][channel, tap]
     const int pitch = CHANNELS * FILTER_TAPS + VL;
@@ -126,7 +174,7 @@ void transform_filters(global stored *dw, global const real *M, const long e_siz
 #pragma unroll
         for (int phase = 0; phase < STRIDE_PHASES; phase++) {
             global const real *element = M + phase * phase_size + c * COLS;
-#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * e_size)
+#define PRODUCT(i, j) sum_of_copies(element + ((i) * SIDE_W + (j)) * e_size, copies, ELEMENTS * e_size)
 #define PUT(i, j, value) \
     if (HAS_TAP(phase, i, j)) a[TAP_OF_KERNEL(phase, i, j)] = value;
             TRANSFORM_2D(TRANSFORM_FILTER, SIDE, TAPS, PRODUCT, PUT)
@@ -157,14 +205,14 @@ void transform_filters(global stored *dw, global const real *M, const long e_siz
     }
 }
 
-// dw of VL outputs and CHANNELS channels from M.
-SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels,
-                          const int m_count) {
+// dw of VL outputs and CHANNELS channels from `copies` of M.
+SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int copies,
+                          const int channels, const int m_count) {
     const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS;
     const int m_blocks = (m_count + COLS - 1) / COLS;
     transform_filters(OPEN(dw), OPEN(M) + ((long)(m / COLS) * channels + first) * COLS + m % COLS,
-                      (long)STRIDE_PHASES * m_blocks * channels * COLS + PAD, accumulate, channels, m_count, m, first,
-                      min(channels - first, CHANNELS));
+                      (long)STRIDE_PHASES * m_blocks * channels * COLS + PAD, copies, accumulate, channels, m_count, m,
+                      first, min(channels - first, CHANNELS));
 }
 
 // An item is `range` channels, which divide WC, and a block of outputs; work-items take items by tickets. `slices` has
@@ -193,7 +241,7 @@ SINGLE void filter_whole(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TEN
         }
         for (int m = block * COLS; m < last_m; m += VL) {
             for (int channel = first; channel < last; channel += CHANNELS) {
-                transform_filters(OPEN(dw), M + (channel - first) * COLS + m % COLS, m_size, accumulate, channels,
+                transform_filters(OPEN(dw), M + (channel - first) * COLS + m % COLS, m_size, 1, accumulate, channels,
                                   m_count, m, channel, min(last - channel, CHANNELS));
             }
         }

@@ -63,7 +63,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
 
     ``tile``: 2 or 4 outputs along an axis. ``rows`` of tiles of a work-item, ``block_rows`` of them at a time, its
     ``blocks`` of outputs, and ``own_weights``: whether it transforms its weights itself; or ``spread``: every stage as
-    a launch of its own. For filters the number of ``parts``, or ``whole``.
+    a launch of its own. For filters tile rows of a ``slice``, the number of ``parts``, or ``whole``.
     """
     _check(problem, planner)
     yield {}
@@ -100,11 +100,9 @@ def plan(
     else:
         geometry = winograd_tiles.choose(problem)
     if problem.direction == "backward_filter":
-        if chosen and set(chosen) != {"parts"} and chosen != {"whole": 1}:
-            raise Declined(f"got settings {chosen}, expected tile, and parts or whole=1")
-        launches = winograd_filter.plan_filter(
-            problem, planner, geometry, chosen.get("parts"), bool(chosen.get("whole")) or None
-        )
+        if chosen and set(chosen) not in ({"slice"}, {"parts"}) and chosen != {"whole": 1}:
+            raise Declined(f"got settings {chosen}, expected tile, and slice, parts or whole=1")
+        launches = winograd_filter.plan_filter(problem, planner, geometry, chosen)
         return launches.saving(problem.operations, geometry.operations)
     register, units = winograd_tile(planner, geometry.outputs), planner.device.compute_units
 
