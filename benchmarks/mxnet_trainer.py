@@ -8,9 +8,10 @@ All run the same net in regions with SGD and momentum: `gluon.Trainer` with ``oc
 with `--precision` once more; and `session.trainer` of the exported symbol, which is one graph with its update; with
 `--module` also a `Module` with ``ocl_sgd``, and one that `clgraft.mxnet_ops.resident` was called for. Times are medians
 of the wall clock and of the processors, with what a step sends to the device and brings back. `--trainers` chooses,
-`--loss inside` has the loss in the same block as the net, and so in its region, `--threads` adds the processor time of
-each thread that takes some. A file of `--json` has a row for each net with the core's trainer as the peer, one for each
-precision with float32 as the peer, and the processor time.
+`--loss swapped` has the loss in a region, `--loss inside` in the same block as the net, and so in its region, `--read`
+reads the loss after each step, `--threads` adds the processor time of each thread that takes some. A file of `--json`
+has a row for each net with the core's trainer as the peer, one for each precision with float32 as the peer, and the
+processor time.
 
 With `--staged` PoCL is treated as a device with memory of its own. Its threads compute kernels and nothing else, so the
 processors' other time is what a step costs the host of a GPU: Python, MXNet, and the copies that a bus would make.
@@ -34,7 +35,7 @@ from timing import keep, row
 
 SETTINGS = {"learning_rate": 1e-3, "momentum": 0.9}
 TRAINERS = ("gluon", "clgraft", "core")
-LOSSES = (OUTSIDE, INSIDE) = ("outside", "inside")
+LOSSES = (OUTSIDE, SWAPPED, INSIDE) = ("outside", "swapped", "inside")
 WARM = 3  # steps before those that are timed
 LISTED = 6  # threads with `--threads`
 workers: set[str] = set()  # threads that compute kernels, with `--staged`
@@ -50,7 +51,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--precision", choices=("float16", "bfloat16"), help="time clgraft's trainer with it too")
     parser.add_argument("--module", action="store_true", help="time modules too")
-    parser.add_argument("--loss", choices=LOSSES, default=LOSSES[0], help="MXNet's, or in the net's region")
+    parser.add_argument("--loss", choices=LOSSES, default=LOSSES[0], help="MXNet's, a region, or in the net's")
+    parser.add_argument("--read", action="store_true", help="read the loss after each step")
     parser.add_argument("--trainers", default=",".join(TRAINERS), help="which to time (default: %(default)s)")
     parser.add_argument("--threads", action="store_true", help="show the processor time of threads")
     parser.add_argument("--json", default="", metavar="FILE", help="keep the times")
@@ -75,6 +77,8 @@ def gluon_step(name: str, options: argparse.Namespace, trainer: str, precision: 
         whole.hybridize(static_alloc=True, static_shape=True)
     else:
         ops.swap_block(net, precision=precision)
+        if options.loss == SWAPPED:
+            ops.swap_block(loss_of)
         for block in (net, loss_of):
             block.hybridize(static_alloc=True, static_shape=True)
         whole = lambda x, y: loss_of(net(x), y)  # noqa: E731
@@ -87,6 +91,8 @@ def gluon_step(name: str, options: argparse.Namespace, trainer: str, precision: 
             loss = whole(x, y)
         loss.backward()
         made.step(options.batch)
+        if options.read:
+            loss.asnumpy()
         mx.nd.waitall()
 
     net(x).wait_to_read()  # for those who export it

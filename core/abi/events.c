@@ -59,12 +59,8 @@ static void finish_event(struct clg_event_s *e, clg_status status, cl_object mar
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* Runs a job in a turn of the caller's; `marker` is set where the device may not be done with it. */
-static clg_status perform(const clg_job *job, cl_object *marker) {
-    struct clg_context_s *c = job->plan->context;
-    *marker = NULL;
-    clg_status status = clg_job_run(job);
-    if (status || clg_job_waits(job)) return status;
+/* Makes a marker after all that is queued. */
+static clg_status mark(struct clg_context_s *c, cl_object *marker) {
     pthread_mutex_lock(&c->mutex);
     int32_t code = cl_marker(c->queue, marker);
     if (code) {
@@ -75,6 +71,13 @@ static clg_status perform(const clg_job *job, cl_object *marker) {
     }
     pthread_mutex_unlock(&c->mutex);
     return code ? clg_cl_fail("clEnqueueMarker", code) : CLG_OK;
+}
+
+/* Runs a job in a turn of the caller's; `marker` is set where the device may not be done with it. */
+static clg_status perform(const clg_job *job, cl_object *marker) {
+    *marker = NULL;
+    clg_status status = clg_job_run(job);
+    return status || clg_job_waits(job) ? status : mark(job->plan->context, marker);
 }
 
 static void *work(void *runner) {
@@ -227,6 +230,24 @@ clg_status clg_runner_start(const clg_job *job, bool host, clg_event *event) {
         clg_handle_destroy(handle, CLG_KIND_EVENT);
     else
         *event = handle;
+    return status;
+}
+
+clg_status clg_plan_mark(clg_plan plan, clg_event *event) {
+    *event = NULL;
+    struct clg_plan_s *p = clg_handle_acquire(plan, CLG_KIND_PLAN);
+    if (!p) return CLG_INVALID_HANDLE;
+    struct clg_event_s *e = NULL;
+    cl_object marker = NULL;
+    clg_event handle = new_event(&e, p->context->host_access == CLG_STAGED);
+    clg_status status =
+        handle ? mark(p->context, &marker) : clg_fail(CLG_OUT_OF_MEMORY, "[run] no memory for an event");
+    if (!status)
+        finish_event(e, CLG_OK, marker);
+    else if (handle)
+        clg_handle_destroy(handle, CLG_KIND_EVENT);
+    *event = status ? NULL : handle;
+    clg_handle_return(plan);
     return status;
 }
 

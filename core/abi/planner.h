@@ -60,6 +60,8 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
 void *clg_kernel_create(void *cl_program, const char *name);
 void clg_kernel_release(void *cl_kernel);
 uint64_t clg_plan_runs(clg_plan plan); /* how many have succeeded */
+/* Makes an event that ends once the device is done with the runs that have returned by now. */
+clg_status clg_plan_mark(clg_plan plan, clg_event *event);
 /* What CLGRAFT_VERBOSE asks for (verbose.c). clg_verbose_begin returns the time in milliseconds, or 0 if no line is
  * wanted. clg_verbose_end prints the line of what began then; clg_verbose_line does so for a time that is given.
  * Each problem of a graph has the line of a plan, with CLG_VERBOSE_RUN too. */

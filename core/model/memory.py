@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.errors import ExecutionError
 from clgraft.core.problem import round_up
 
 APART = 128  # elements that arrays of a block begin at multiples of
@@ -25,6 +26,7 @@ class Memory:
     def __init__(self, context: Any) -> None:
         self._context = context
         self._staged = context.device.host_access == "staged"
+        self._reads: Any = None  # a queue, made on first use
 
     def array(self, elements: np.ndarray) -> Any:
         """Return a new array with these elements."""
@@ -40,10 +42,24 @@ class Memory:
         """Return a new array of zeros."""
         return self.array(np.zeros(shape, dtype))
 
-    def elements(self, array: Any) -> np.ndarray:
-        """Return a copy of an array's elements, after what is queued has run."""
+    def elements(self, array: Any, event: Any = None) -> np.ndarray:
+        """Return a copy of an array's elements, after what is queued has run, or after an event of the runtime."""
+        if event is not None:
+            return self._elements_after(array, event)
         self._context.finish()
         return np.array(array) if isinstance(array, np.ndarray) else array.get(self._context.queue)  # type: ignore
+
+    def _elements_after(self, array: Any, event: Any) -> np.ndarray:
+        """Return a copy of the elements of an array of the device, while that computes what is queued later."""
+        import pyopencl as cl
+
+        status = self._context.lib.clg_event_wait(event)
+        if status:
+            text = self._context.ffi.string(self._context.lib.clg_last_error()).decode()
+            raise ExecutionError(text, status)
+        if self._reads is None:
+            self._reads = cl.CommandQueue(self._context.cl_context, self._context.cl_device)
+        return array.get(self._reads)  # type: ignore[no-any-return]
 
     def change(self, array: Any, elements: np.ndarray) -> None:
         """Overwrite an array's elements."""

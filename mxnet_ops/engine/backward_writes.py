@@ -31,6 +31,7 @@ from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.changes import address_of, changed
 from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator
+from clgraft.mxnet_ops.engine.results import described
 
 _SECOND_ORDER = re.compile(
     r"Operator _backward_(squeeze|Custom|mul_scalar) is non-differentiable|CachedOp does not support higher order"
@@ -151,6 +152,12 @@ class _Begun:
         return inspect.signature(self._original).bind(*self._args, **self._kwargs).arguments
 
     @property
+    def heads(self) -> list[Any]:
+        """The arrays that it begins with."""
+        found = self._args[0] if self._args else self._kwargs.get("heads")
+        return [*found] if isinstance(found, (list, tuple)) else [found]
+
+    @property
     def retains(self) -> bool:
         """Whether its graph may have another backward."""
         return bool(self._given.get("retain_graph") or self._given.get("create_graph"))
@@ -165,7 +172,7 @@ class _Begun:
         variables = self._given.get("variables", ())
         variables = variables if isinstance(variables, (list, tuple)) else [variables]
         try:
-            graph = json.loads(symbol_of(self._given.get("heads", self._given.get("self"))).tojson())
+            graph = json.loads(symbol_of(self.heads).tojson())
         except mx.MXNetError:  # there is no such graph: the backward fails as well
             return None
         return Order(graph, wanted_of(graph, variables), number_of_call, alike)
@@ -238,9 +245,13 @@ class CachedOp(mx.nd.CachedOp):  # type: ignore[misc]
 def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
+        begun = _Begun(original, args, kwargs)
+        with described(begun.heads):
+            return run(begun, *args, **kwargs)
+
+    def run(begun: _Begun, *args: Any, **kwargs: Any) -> Any:
         op_types = ", ".join(_recording.__dict__.get("op_types", {}))
         # first: what these wait for would else wait for all that the next line's operation does
-        begun = _Begun(original, args, kwargs)
         ends = [begin(original.__name__ == "grad", begun.order) for begin in AROUND]
         plain.before_backward()
         waiting = _waiting_for(begun) if _several else []

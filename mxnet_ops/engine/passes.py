@@ -91,6 +91,10 @@ class Pass:
         """Return the array, and the request, of a value in memory that no array of MXNet's has; None for others."""
         return None
 
+    def mark(self, pattern: Mapping[str, int]) -> Any:
+        """Return where an event marks the end of what leaves outputs on the device; NULL if none are left."""
+        return ffi.NULL
+
     def bind(
         self, which: int, modes: Sequence[int], places: Mapping[str, int], pattern: Mapping[str, int]
     ) -> tuple[Any, tuple[Any, ...]]:
@@ -142,6 +146,7 @@ class Pass:
                 **blocks,
                 "step": {**step, **counts},
                 "which": which,
+                "mark": self.mark(pattern),
                 "keeps": filled.keeps,
                 "request_count": len(modes) - 1,
                 "zero_count": len(zeros),

@@ -29,6 +29,7 @@ from clgraft.mxnet_ops.engine.backward_order import Order, name_of
 from clgraft.mxnet_ops.engine.backward_writes import OrderOf
 from clgraft.mxnet_ops.engine.changes import address_of
 from clgraft.mxnet_ops.engine.errors import OperatorError
+from clgraft.mxnet_ops.engine.on_demand import DESCRIBING, AsNDArray, fill
 
 AVAILABLE = NDArrayBase.__module__ == "mxnet._ctypes.ndarray"  # a build with Cython reads handles without Python
 DTYPE, HALF = "float32", "float16"
@@ -450,11 +451,7 @@ class Resident:
             elements = np.ascontiguousarray(self.home.memory.elements(self.device))
             if self.negative:
                 elements = -elements
-            self.array.wait_to_read()
-            # MXNet's inference leaves weights in layouts of oneDNN, and a copy into those fails
-            check_call(_LIB.MXNDArrayGetData(self.array.handle, ctypes.byref(ctypes.c_void_p())))
-            address = elements.ctypes.data_as(ctypes.c_void_p)
-            check_call(_LIB.MXNDArraySyncCopyFromCPU(self.array.handle, address, ctypes.c_size_t(elements.size)))
+            fill(self.array, elements)
         self.place = HOST
 
 
@@ -478,17 +475,7 @@ def _described(name: str) -> property:
     return property(get, doc=original.__doc__)
 
 
-class _AsNDArray(type):
-    """The type of a class that equals `NDArray`: MXNet compares the types of arrays."""
-
-    def __eq__(cls, other: Any) -> bool:
-        return other is cls or other is NDArray
-
-    def __hash__(cls) -> int:
-        return type.__hash__(cls)
-
-
-class ResidentArray(NDArray, metaclass=_AsNDArray):  # type: ignore[misc]
+class ResidentArray(NDArray, metaclass=AsNDArray):  # type: ignore[misc]
     """MXNet's array with elements on the device."""
 
     __slots__ = ()
@@ -510,9 +497,7 @@ class ResidentArray(NDArray, metaclass=_AsNDArray):  # type: ignore[misc]
         """MXNet's handle, wherever the elements are."""
         return _handle.__get__(self)
 
-    shape, size, ndim, dtype, stype, context, ctx = map(
-        _described, ("shape", "size", "ndim", "dtype", "stype", "context", "ctx")
-    )
+    shape, size, ndim, dtype, stype, context, ctx = map(_described, DESCRIBING)
 
     @property
     def grad(self) -> Any:

@@ -69,7 +69,8 @@ class RegionProgram:
         self._copied = self._read_twice() if self.staged and constants is None else {}
         names = [*(f"key{number}" for number in range(len(region.draws))), *self.lowering.kept, *self._copied]
         self.places = {name: place for place, name in enumerate(names)}
-        self.region = ffi.new("clg_mx_region *", {"resident": residents is not None})
+        forward = ffi.NULL if residents is None else residents.forward
+        self.region = ffi.new("clg_mx_region *", {"resident": residents is not None, "forward": forward})
         self._passes: dict[Any, RegionPass] = {}
         self._owners: dict[tuple[int, tuple[int, ...]], Any] = {}
         self.operators = min(len(region.parts), LONG)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,10 @@ from clgraft.core.graph.passes import Image
 from clgraft.core.runtime.plan import ACCUMULATE
 from clgraft.mxnet_ops.engine.calls import lib
 from clgraft.mxnet_ops.engine.lowering import KEPT, LoweredPass
-from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD
+from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT
 from clgraft.mxnet_ops.engine.passes import Pass
 from clgraft.mxnet_ops.regions.lowering import RegionLowering
-from clgraft.mxnet_ops.regions.residents import Residents
+from clgraft.mxnet_ops.regions.residents import Residents, output_name
 
 
 class RegionPass(Pass):
@@ -57,6 +58,12 @@ class RegionPass(Pass):
         return pattern[resident] if resident else super().mode(name, modes, pattern)
 
     def fixed(self, name: str, mode: Mapping[str, int], pattern: Mapping[str, int]) -> tuple[Any, int] | None:
+        group, place = self.lowered.bound.get(name, (-1, 0))
+        if group == OUT and self._residents is not None and output_name(place) in pattern:
+            value = self.lowered.graph.values[name]
+            return self._residents.slot(
+                place, pattern[output_name(place)], math.prod(value.shape), value.dtype
+            ).device, 0
         resident = self._resident(name)
         if not resident or self._residents is None:
             return None
@@ -65,6 +72,10 @@ class RegionPass(Pass):
         if self.lowered.bound[name][0] == AUX and resident in pattern:
             return self._residents.device_aside(resident, pattern[resident]), 0
         return self._residents.device_array(resident), 0
+
+    def mark(self, pattern: Mapping[str, int]) -> Any:
+        turns = [pattern[name] for name in map(output_name, range(len(self._region.heads))) if name in pattern]
+        return self._residents.marks + turns[0] if turns and self._residents is not None else super().mark(pattern)
 
     def _is_on_device(self, name: str) -> bool:
         """Return whether a value is in memory of the device: a resident's, or what lives from forward to backward."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.runtime.plan import ACCUMULATE, OVERWRITE, SKIP
+from clgraft.mxnet_ops.engine.calls import ffi
+from clgraft.mxnet_ops.engine.results import Slot, forget_marks
 from clgraft.mxnet_ops.regions.held import Held, held_as
 
 if TYPE_CHECKING:
     from clgraft.mxnet_ops.engine.residents import Home, Resident
 
 # the write mode of each gradient that is wanted, by the parameter's name; the number of the call by the name of each
-# moving statistic whose change is left aside
+# moving statistic whose change is left aside; of a forward the turn of its memory by the name of each output that
+# is left on the device
 Pattern = tuple[tuple[str, int], ...]
+TURNS = 2  # slots of an output, so that a result may be asked for after the next forward
 
 
 class Residents(Held):
@@ -33,6 +38,10 @@ class Residents(Held):
     ----------
     patterns : list of Pattern
         What backwards write, by the numbers that stand for it among write requests; the first writes nothing.
+    forward : cffi pointer
+        To the number of the pattern of forwards that train, which C reads.
+    marks : cffi pointer
+        To an event of the runtime for each turn: the end of the last forward that left outputs in its memory.
     """
 
     def __init__(self, arrays: Mapping[str, Resident], homes: Collection[Home], states: Collection[str] = ()) -> None:
@@ -40,6 +49,10 @@ class Residents(Held):
         self.arrays, self.homes, self.states = dict(arrays), tuple(homes), tuple(states)
         self.patterns: list[Pattern] = [()]
         self._numbers: dict[Any, int] = {}  # of the patterns, by the parameters' names and how each is written
+        self.forward = ffi.new("int32_t *")
+        self.marks = ffi.new("void *[]", TURNS)
+        weakref.finalize(self, forget_marks, self.marks).atexit = False
+        self._slots: dict[Any, Slot] = {}  # by the outputs' places, turns, numbers of elements and types
 
     @property
     def text(self) -> str:
@@ -87,13 +100,45 @@ class Residents(Held):
                 aside = self._left_aside(kept_shares, tokens())
             if (learned, modes, aside) not in self._numbers:
                 pattern = (*((name, mode) for name, mode in zip(learned, modes) if mode != SKIP), *aside)
-                if pattern not in self.patterns:
-                    self.patterns.append(pattern)
-                self._numbers[learned, modes, aside] = self.patterns.index(pattern)
+                self._numbers[learned, modes, aside] = self._number(pattern)
             return self._numbers[learned, modes, aside]
         except BaseException:
             self._unlock()
             raise
+
+    def _number(self, pattern: Pattern) -> int:
+        if pattern not in self.patterns:
+            self.patterns.append(pattern)
+        return self.patterns.index(pattern)
+
+    def leave(self, outputs: Collection[int]) -> int:
+        """Have forwards that train leave outputs on the device, given by their places; return the turn of their slots.
+
+        Results of the turn that may still be asked for move to other memory.
+        """
+        free = [turn for turn in range(TURNS) if all(slot.result is None for slot in self._of_turn(turn))]
+        turn = free[0] if free else 0
+        for slot in self._of_turn(turn):
+            slot.clear()
+        with self._lock:
+            number = self._number(tuple((output_name(place), turn) for place in outputs))
+        if self.forward[0] != number:
+            for home in self.homes:
+                home.settle()  # forwards that were called before read it
+            self.forward[0] = number
+        return turn
+
+    def _of_turn(self, turn: int) -> list[Slot]:
+        with self._lock:
+            return [slot for (_, own, *_), slot in self._slots.items() if own == turn]
+
+    def slot(self, place: int, turn: int, count: int, dtype: str) -> Slot:
+        """Return the memory of an output of so many elements that is left on the device."""
+        key = (place, turn, count, dtype)
+        with self._lock:
+            if key not in self._slots:
+                self._slots[key] = Slot(self.homes[0], count, dtype, self.marks + turn)
+            return self._slots[key]
 
     def _left_aside(self, kept: Mapping[str, float], tokens: Sequence[int]) -> Pattern:
         """Return the moving statistics that other backwards change, too, with the number of this call."""
@@ -157,6 +202,11 @@ class Residents(Held):
         gradient = self.arrays[name].gradient
         assert gradient is not None
         return gradient.device
+
+
+def output_name(place: int) -> str:
+    """Return the name of an output in patterns, which no variable has."""
+    return f"-> {place}"
 
 
 def residents_of(number: int) -> Residents:

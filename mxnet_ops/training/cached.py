@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import mxnet as mx
@@ -22,9 +22,11 @@ from clgraft.mxnet_ops.engine.residents import (
     state_of_all,
     there_are_residents,
 )
+from clgraft.mxnet_ops.engine.results import Result
 from clgraft.mxnet_ops.frozen import inference
 from clgraft.mxnet_ops.guards import guard
-from clgraft.mxnet_ops.training.resident_graph import TOKEN, read_by_regions, with_residents
+from clgraft.mxnet_ops.regions.residents import Residents
+from clgraft.mxnet_ops.training.resident_graph import TOKEN, left_heads, read_by_regions, with_residents
 
 MOST_COPIES = 4  # of a symbol: with other residents
 
@@ -75,6 +77,8 @@ class Copy:
                 value += tokens if key == "param_indices" else []
             moved.append((key, value))
         self._op = guard.CachedOp(symbol, moved)
+        self._left = left_heads(found)
+        self._leaving: list[Residents] = []  # that left some in the last call
         self._sources = [tokens_of.get(name, before.get(name)) for name in inputs]
         self._homes: dict[Home, dict[Resident, None]] = {}
         for resident in (resident for one in self._owned for resident in one.arrays.values()):
@@ -92,16 +96,38 @@ class Copy:
             found[identity] = (*found.get(identity, ()), region.number)
 
     def __call__(self, args: Sequence[Any], **kwargs: Any) -> Any:
-        recorded = mx.autograd.is_recording()
+        recorded, training = mx.autograd.is_recording(), mx.autograd.is_training()
+        watched = recorded and training and not kwargs
+        turns = self._leave(watched) if training else {}
         for home, residents in self._homes.items():
             home.start(residents, recorded)
         given = [args[source] if isinstance(source, int) else source for source in self._sources]
-        for home, changing in self._changing.items() if recorded and mx.autograd.is_training() else ():
+        for home, changing in self._changing.items() if recorded and training else ():
             number = home.call_number(changing)
             for place, other, dtype in self._tokens if number else ():
                 if other is home:
                     given[place] = home.token(dtype, number)
-        return self._op(*given, **kwargs)
+        made = self._op(*given, **kwargs)
+        if watched and self._left:
+            self._watch(made if isinstance(made, (list, tuple)) else [made], turns)
+        return made
+
+    def _leave(self, may: bool) -> dict[Residents, int]:
+        """Have regions leave the results on the device that are asked for late; return the turns of their slots."""
+        self._left = {number: head for number, head in self._left.items() if not head.use.early}
+        places: dict[Residents, list[int]] = {region: [] for region in self._leaving}
+        for head in self._left.values() if may else ():
+            if head.use.late:
+                places.setdefault(head.region, []).append(head.place)
+        self._leaving = [region for region, outputs in places.items() if outputs]
+        return {region: region.leave(outputs) for region, outputs in places.items()}
+
+    def _watch(self, made: Sequence[Any], turns: Mapping[Residents, int]) -> None:
+        for number, head in self._left.items():
+            array, slot = made[number], None
+            if head.use.late:
+                slot = head.region.slot(head.place, turns[head.region], array.size, np.dtype(array.dtype).name)
+            Result(array, head.use, slot)
 
 
 class Found(NamedTuple):

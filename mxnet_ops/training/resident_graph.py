@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from clgraft.mxnet_ops.engine.graphs import moved, with_nodes
 from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.engine.residents import DTYPE, Resident
+from clgraft.mxnet_ops.engine.results import Use
 from clgraft.mxnet_ops.regions.region import OUTSIDE, RegionOperator
-from clgraft.mxnet_ops.regions.residents import Residents
+from clgraft.mxnet_ops.regions.residents import Residents, residents_of
 
 TOKEN, STILL = "clgraft_token", "_still"
 
@@ -127,3 +128,26 @@ def with_residents(
         place[number] = len(nodes)
         nodes.append(node)
     return with_nodes(graph, nodes, moved(graph["heads"], place)), made, found_tokens
+
+
+class Head(NamedTuple):
+    """A head of a graph that a region may leave on the device: its output at a place."""
+
+    region: Residents
+    place: int
+    use: Use
+
+
+def left_heads(graph: Mapping[str, Any]) -> dict[int, Head]:
+    """Return the heads of a graph with residents that nothing in it reads, and no backward of a region, by number."""
+    read = [
+        tuple(entry[:2]) for entries in (graph["heads"], *(n["inputs"] for n in graph["nodes"])) for entry in entries
+    ]
+    found = {}
+    for number, (node, place, *_) in enumerate(graph["heads"]):
+        region = _region_of(graph["nodes"][node])
+        if region is None or region.resident is None or region.backward_reads_outputs or read.count((node, place)) > 1:
+            continue
+        own = residents_of(region.resident)
+        found[number] = Head(own, place, Use(own.homes[0]))
+    return found

@@ -40,6 +40,8 @@ def _start() -> None:
         "last_failure": of_mxnet("MXGetLastError"),
         "plan_run": of_runtime("clg_plan_run"),
         "plan_start": of_runtime("clg_plan_start"),
+        "plan_mark": of_runtime("clg_plan_mark"),
+        "event_destroy": of_runtime("clg_event_destroy"),
         "last_error": of_runtime("clg_last_error"),
         "get_dtype": of_mxnet("MXNDArrayGetDType"),
         "get_storage_type": of_mxnet("MXNDArrayGetStorageType"),

@@ -100,16 +100,18 @@ typedef struct clg_mx_pass {
     const int32_t
         *copies; /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
     const clg_mx_average *averages; /* that are MXNet's arrays */
-    clg_mx_step step;               /* without a plan: there is nothing to run */
-    int32_t which;                  /* 0 forward in inference, 1 forward in training, 2 and 3 the backward of these */
-    int32_t keeps;                  /* it reads or writes the values that live from forward to backward */
+    void **mark;      /* a clg_event: where the pass has left outputs on the device, its end; NULL: it leaves none */
+    clg_mx_step step; /* without a plan: there is nothing to run */
+    int32_t which;    /* 0 forward in inference, 1 forward in training, 2 and 3 the backward of these */
+    int32_t keeps;    /* it reads or writes the values that live from forward to backward */
     uint32_t request_count, zero_count, average_count;
 } clg_mx_pass;
 
 /* What a region or a single operator does for given shapes. */
 typedef struct clg_mx_region {
-    clg_mx_pass *passes; /* newest first */
-    int32_t resident;    /* it has residents: a backward asks Python which of their gradients it writes, and how */
+    clg_mx_pass *passes;    /* newest first */
+    int32_t resident;       /* it has residents: a backward asks Python which of their gradients it writes, and how */
+    const int32_t *forward; /* the pattern of forwards that train: what they leave on the device; NULL: nothing */
 } clg_mx_region;
 
 /* The formula of an optimizer (rules.h). CLG_MX_DECAY is MXNet's NAG without momentum. */
@@ -134,7 +136,7 @@ typedef struct clg_mx_parameter {
 
 /* The functions of MXNet and of clgraft's runtime, which this library is not linked to. */
 typedef struct clg_mx_functions {
-    void *get_data, *free_array, *last_failure, *plan_run, *plan_start, *last_error;
+    void *get_data, *free_array, *last_failure, *plan_run, *plan_start, *plan_mark, *event_destroy, *last_error;
     void *get_dtype, *get_storage_type, *get_context, *get_shape, *copy_array, *push, *get_gradient;
     void *reorder; /* of an array's memory, to MXNet's own layout; NULL in an MXNet without oneDNN */
 } clg_mx_functions;

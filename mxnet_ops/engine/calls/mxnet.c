@@ -9,6 +9,8 @@ void clg_mx_use(const clg_mx_functions *found) {
     mx.last_failure = found->last_failure;
     mx.plan_run = found->plan_run;
     mx.plan_start = found->plan_start;
+    mx.plan_mark = found->plan_mark;
+    mx.event_destroy = found->event_destroy;
     mx.last_error = found->last_error;
     mx.get_dtype = found->get_dtype;
     mx.get_storage_type = found->get_storage_type;

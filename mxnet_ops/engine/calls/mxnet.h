@@ -21,6 +21,8 @@ typedef struct functions {
                            uint32_t scalar_count);
     clg_status (*plan_start)(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
                              uint32_t scalar_count, const clg_copy *copies, clg_event *event);
+    clg_status (*plan_mark)(clg_plan plan, clg_event *event);
+    clg_status (*event_destroy)(clg_event event);
     const char *(*last_error)(void);
     int (*get_dtype)(void *array, int *dtype);
     int (*get_storage_type)(void *array, int *type);

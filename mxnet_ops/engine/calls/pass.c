@@ -51,6 +51,7 @@ int32_t clg_mx_copy_pass(clg_mx_execution *execution, const clg_mx_pass *pass) {
     made->step.problem = placed(&room, step->problem, text);
     made->fixed = NULL;
     made->copies = NULL;
+    made->mark = NULL;
     clg_mx_add_pass(&execution->known->region, made);
     return 1;
 }
@@ -122,6 +123,15 @@ static clg_status run_plan(const clg_mx_execution *execution, const clg_mx_pass 
     return mx.plan_start(step->plan, buffers, count, step->scalars, step->scalar_count, copies, NULL);
 }
 
+/* Puts an event in the place of that of the last pass that left outputs in the same memory. */
+static clg_status mark_end(const clg_mx_pass *pass) {
+    clg_event event = NULL;
+    clg_status status = mx.plan_mark(pass->step.plan, &event);
+    if (!status && *pass->mark) mx.event_destroy(*pass->mark);
+    if (!status) *pass->mark = event;
+    return status;
+}
+
 /* Binds what a pass reads and writes, and runs it; false if it could not be bound. */
 static bool run_found(clg_mx_execution *execution, const clg_mx_pass *pass, const arrays *given, clg_status *status) {
     if (pass->keeps && !execution->keeps) {
@@ -135,11 +145,12 @@ static bool run_found(clg_mx_execution *execution, const clg_mx_pass *pass, cons
     clg_mx_share *shares = clg_mx_set_aside(execution, pass, &good);
     if (!good) return false;
     *status = run_plan(execution, pass);
+    if (!*status && pass->mark) *status = mark_end(pass);
     clg_mx_leave_aside(shares, !*status);
     return true;
 }
 
-/* modes: those of `count` outputs or gradients, then the pattern of the residents. */
+/* modes: those of `count` outputs or gradients, then the pattern of the residents, or of what is left of outputs. */
 static bool run_pass(clg_mx_execution *execution, int which, const arrays *given, const int32_t *modes,
                      uint32_t count) {
     int group = which < 2 ? CLG_MX_OUT : CLG_MX_IN_GRAD;
@@ -168,7 +179,7 @@ bool clg_mx_run_pass(clg_mx_execution *execution, int which, const arrays *given
     uint32_t count = (uint32_t)(given->first[group + 1] - given->first[group]);
     int32_t modes[count + 1];
     for (uint32_t i = 0; i < count; i++) modes[i] = (int32_t)MODES[requests[i] & 3];
-    modes[count] = 0;
+    modes[count] = which == 1 && execution->region->forward ? *execution->region->forward : 0;
     if (which < 2 || !execution->region->resident) return run_pass(execution, which, given, modes, count);
     int first = given->first[CLG_MX_IN], inputs = given->first[CLG_MX_IN + 1] - first;
     if (!clg_mx_py_begin_backward(execution, inputs, given->addresses + first, (int)count, modes)) return false;
