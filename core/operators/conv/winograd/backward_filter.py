@@ -31,7 +31,8 @@ PART_BYTES = 2 * 2**20  # part of a core's caches that transformed tiles may fil
 MOST_PARTS = 64
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # parts that a search tries
 RESULT_CHANNELS = 16  # channels of a work-item of filter_result, the kernels' CHANNELS
-WHOLE_CHANNELS = 32  # of products that stay in a core's cache; they divide the chunks of Geometry
+WHOLE_CHANNELS = (64, 32)  # of products that stay in a core's cache: the more, the less often all tiles are read
+WHOLE_BYTES = 640 * 2**10  # of such products, but for the last of these numbers
 BUSY = 0.75  # share of the cores' time that such products must fill
 SLICES = (1, 2, 4)  # tile rows of a slice that a search tries
 SLICE_TILES = 28  # of a slice: each reads and writes all products
@@ -98,8 +99,6 @@ class _Filters:
         self._blocks = ceil_div(geometry.outputs, self._tile.columns)
         self._chunks = geometry.padded_channels // geometry.chunk
         self._columns = self._blocks * self._tile.columns
-        self._channels_at_once = min(WHOLE_CHANNELS, geometry.chunk)  # of products that stay in a core's cache
-        self._items = self._blocks * ceil_div(geometry.channels, self._channels_at_once)
         self._row_bytes = geometry.elements * 4 * (geometry.padded_channels + self._columns) * geometry.tile_w
         self._product_bytes = geometry.products * geometry.channels * self._columns * 4
         self._shares = min(self._units, geometry.rows)  # of the tile rows, for a core each
@@ -111,7 +110,7 @@ class _Filters:
         fits = self._product_bytes <= SLICED_BYTES and kept <= self._planner.device.kept_in_caches
         if fits and all_bytes >= SLICED_SHARE * kept:
             return {"slice": min(ceil_div(SLICE_TILES, g.tile_w), g.rows)}
-        if keeps_products(g) and self._items >= BUSY * turns(self._items, self._units) * self._units:
+        if keeps_products(g) and any(self._keeps_busy(channels) for channels in WHOLE_CHANNELS):
             return {"whole": 1}
         parts = min(ceil_div(all_bytes, PART_BYTES * self._units), MOST_PARTS, g.rows)
         return {"parts": min(parts, max(1, 2 * all_bytes // self._product_bytes))}  # each reads and writes all products
@@ -136,14 +135,15 @@ class _Filters:
         g = self._geometry
         layout = WorkspaceLayout()
         source, gradient, tiles = self._transformed(layout, g.rows)
-        workers = min(self._units, self._items)
-        products = layout.take(workers * self._size_of_products(self._channels_at_once * self._tile.columns))
+        channels = self._channels_at_once()
+        workers = min(self._units, self._items(channels))
+        products = layout.take(workers * self._size_of_products(channels * self._tile.columns))
         part = self._part(0, g.rows, tiles)
         last = self._launch(
             "filter_whole",
             (workers,),
             *(source, gradient, products, Buffer("dw"), Accumulate("dw"), *self._channels()),
-            *(g.argument(), part, *ints(self._channels_at_once), Tickets()),
+            *(g.argument(), part, *ints(channels), Tickets()),
         )
         return Launches((self._transforms(source, gradient, part, g.rows), last), layout.nbytes)
 
@@ -167,6 +167,24 @@ class _Filters:
                 ),
             ]
         return Launches((*launches, self._result(products, 1)), layout.nbytes)
+
+    def _channels_at_once(self) -> int:
+        """Return the channels of products that stay in a core's cache; they divide a chunk."""
+        for channels in WHOLE_CHANNELS:
+            at_once = min(channels, self._geometry.chunk)
+            fits = self._size_of_products(at_once * self._tile.columns) <= WHOLE_BYTES
+            if fits and self._keeps_busy(at_once):
+                break
+        return at_once
+
+    def _items(self, channels: int) -> int:
+        """Return how many items of products there are, of so many channels and a block of outputs each."""
+        return self._blocks * ceil_div(self._geometry.channels, min(channels, self._geometry.chunk))
+
+    def _keeps_busy(self, channels: int) -> bool:
+        """Return whether all cores have items for most of the time."""
+        items = self._items(channels)
+        return items >= BUSY * turns(items, self._units) * self._units
 
     def _transformed(self, layout: WorkspaceLayout, rows: int) -> tuple[Workspace, Workspace, int]:
         """Return room for so many tile rows of the transformed source and gradient, and their tiles."""
