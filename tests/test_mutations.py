@@ -378,7 +378,7 @@ FAULTS = {
     ),
     "rows of overlapping blocks added twice": (
         "conv/depthwise/cpu_fixed.cl",
-        "(OH + R - 1) / R * R - OH",
+        "(rows + R - 1) / R * R - rows",
         "0",
         "core/test_depthwise_fixed.py",
     ),

@@ -51,6 +51,7 @@ LINES = {
     "winograd, odd planes": ("conv backward_data n2 ic18 ih9 iw11 oc16 kh3 kw3 ph1 pw1", "winograd"),
     "depthwise": ("conv forward g3 n2 ic3 ih9 iw32 oc3 kh3 kw3 ph1 pw1 b1", "depthwise_rows"),
     "depthwise, odd rows": ("conv forward g3 n2 ic3 ih9 iw37 oc3 kh3 kw3 ph1 pw1", "depthwise_rows"),
+    "depthwise, one size": ("conv forward g3 n2 ic3 ih9 iw32 oc3 kh3 kw3 ph1 pw1 b1", "depthwise_fixed"),
     "depthwise, stride 2": ("conv backward_data g3 n2 ic3 ih9 iw64 oc3 kh3 kw3 sh2 sw2 ph1 pw1", "depthwise_rows"),
 }
 GRADIENTS = {

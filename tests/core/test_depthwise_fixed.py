@@ -14,7 +14,6 @@ from clgraft.core.operators.conv.depthwise import cpu_fixed
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis
 from tests.core.conv_checks import OUTPUTS, check, random_arrays
 from tests.core.guarded_memory import check_within_pages
-from tests.core.wide_vectors import wide_context
 
 NAME = "depthwise_fixed"
 
@@ -29,10 +28,12 @@ pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made f
         ("conv backward_data g2 n1 ic2 ih9 iw9 oc4 kh3 kw3", "one filter a channel"),
         ("conv g2 n1 ic2 ih9 iw9 oc2 kh6 kw6", "6 x 6 taps"),
         ("conv g2 n1 ic2 ih19 iw9 oc2 kh8 kw1", "8 x 1 taps"),
-        ("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 sh3 sw3", "strides of 1 and 2"),
-        ("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 dh2 dw1", "dilation of rows alone"),
-        ("conv g2 n1 ic2 ih3 iw99 oc2 kh3 kw3", "rows that fit 4 vectors"),
-        ("conv g2 n1 ic2 ih999 iw9 oc2 kh3 kw3", "stay in the L1 cache"),
+        ("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 sh3 sw3", "strides of 1, or of 2 without dilation"),
+        ("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 sh2 sw2 dh2 dw2", "strides of 1, or of 2 without dilation"),
+        ("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 dh2 dw1", "dilated rows of at least"),
+        ("conv g9999 n1 ic9999 ih9 iw3000 oc9999 kh3 kw3 pw1", "blocks whose lines stay in the L1 cache"),
+        ("conv g9999 n1 ic9999 ih99 iw99 oc9999 kh3 kw3 dh2 dw2", "dilated rows of planes that stay in the L1 cache"),
+        ("conv g2 n1 ic2 ih999 iw9 oc2 kh3 kw3", "does not cut planes into tiles"),
         ("conv g2 n1 ic2 ih60 iw9 oc2 kh3 kw3 ph20 pw1", "the first and the last rows meet alone"),
     ],
 )
@@ -44,11 +45,8 @@ def test_declines(text: str, reason: str) -> None:
 def test_unusual_planes_build_no_programs_of_their_own(monkeypatch) -> None:
     """As images of all sizes would; for the usual sizes, and where it is asked for, it serves."""
     monkeypatch.setenv("CLGRAFT_TUNE", "off")
-    longest = cpu_fixed.MOST_VECTORS * core.context().device.vector_width
-    for size in (7, 28, 35, 56, 9, 31, 57):
-        if size > longest:
-            continue
-        problem = core.parse(f"conv g8 n2 ic8 ih{size} iw{size} oc8 kh3 kw3 ph1 pw1")
+    for size in (7, 28, 35, 56, 112, 9, 31, 57):
+        problem = core.parse(f"conv g999 n2 ic999 ih{size} iw{size} oc999 kh3 kw3 ph1 pw1")
         chosen = core.context().choose(problem)
         if size % 7 == 0:
             assert chosen.algorithm == NAME
@@ -63,19 +61,28 @@ def test_unusual_planes_build_no_programs_of_their_own(monkeypatch) -> None:
 
 @pytest.mark.parametrize("taps", [3, 5])
 @pytest.mark.parametrize("most", [3, 4, 5, 6, 8])
+@pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("size", range(1, 36))
-def test_blocks_between_the_first_and_the_last_meet_no_other_rows(size: int, most: int, taps: int) -> None:
-    height = PlaneAxis(size, size, taps, 1, -(taps // 2), 1)
+def test_blocks_between_the_first_and_the_last_meet_no_other_rows(size: int, step: int, most: int, taps: int) -> None:
+    height = PlaneAxis(size, size, taps, 1, -(taps // 2) * step, step)
 
     def met(rows: int) -> set[int]:
-        between = [u + k for u in range(rows, size - rows, rows) for k in range(rows)]
-        return {u + height.begin + i for u in between for i in range(taps)}
+        between = []
+        for d in range(step):  # the rows from d on that lie `step` apart
+            count = len(range(d, size, step))
+            assert count >= rows
+            between += [d + (u + k) * step for u in range(rows, count - rows, rows) for k in range(rows)]
+        return {u + height.begin + i * step for u in between for i in range(taps)}
 
+    if size < step:
+        with pytest.raises(Declined):
+            cpu_fixed.rows_of_block(height, most)
+        return
     try:
         assert met(cpu_fixed.rows_of_block(height, most)) <= set(range(size))
         assert cpu_fixed.rows_of_block(height, most) <= most
     except Declined:
-        assert not any(met(rows) <= set(range(size)) for rows in range(1, most + 1))
+        assert not any(met(rows) <= set(range(size)) for rows in range(1, min(most, size // step) + 1))
 
 
 def test_vectors_are_short_only_where_rows_are() -> None:
@@ -143,13 +150,26 @@ def test_results_below_the_smallest_normal_number_are_zeros() -> None:
         "conv forward f16 g3 n2 ic3 ih35 iw57 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
         "conv forward bf16 g3 n2 ic3 ih19 iw33 oc3 kh3 kw4 ph1 pw2",
         *JOINED,
+        # rows that lie a dilation apart, of equal and of other numbers, in one block, in two and in many
+        "conv forward g3 n2 ic3 ih20 iw20 oc6 kh3 kw3 ph2 pw2 dh2 dw2",
+        "conv backward_data g3 n2 ic3 ih35 iw19 oc3 kh3 kw3 ph3 pw1 dh3",
+        "conv forward g3 n2 ic3 ih64 iw17 oc3 kh3 kw3 ph1 pw2 dh2 dw2",
+        "conv forward bf16 g3 n2 ic3 ih23 iw33 oc3 kh3 kw3 ph2 pw2 dh2 dw2",
+        # rows of many vectors, of which those between the first and the last mask nothing, or all of them do
+        "conv forward g3 n2 ic3 ih11 iw113 oc3 kh3 kw3 ph1 pw1",
+        "conv forward g3 n2 ic3 ih9 iw83 oc6 kh3 kw5 ph1 pw4",
+        "conv forward g3 n2 ic3 ih3 iw80 oc3 kh1 kw3 pw40 dw40",
+        "conv backward_data g3 n2 ic3 ih7 iw96 oc3 kh3 kw3 ph1 pw1",
+        "conv forward g3 n2 ic3 ih14 iw225 oc3 kh3 kw3 sh2 sw2 ph1 pw1",
+        "conv forward f16 g3 n2 ic3 ih9 iw99 oc3 kh3 kw3 ph1 pw1",
+        "conv forward bf16 g3 n2 ic3 ih9 iw161 oc3 kh3 kw3 ph1 pw1",
+        "conv forward g17 n4 ic17 ih77 iw113 oc17 kh3 kw3 ph1 pw1",  # planes larger than the L1 cache
+        "conv forward bf16 g17 n4 ic17 ih77 iw113 oc17 kh3 kw3 ph1 pw1",
     ],
 )
 def test_settings_change_no_bit(text: str) -> None:
     """A sum has one order, whatever the lanes and rows, and in planes whose results are computed one by one."""
     problem, context = core.parse(text), core.context()
-    if max(problem.out_size) > cpu_fixed.MOST_VECTORS * context.device.vector_width:
-        context = wide_context()
     for at_end in (False, True):
         check_within_pages(problem, NAME, at_end, context)
     check(context, problem, NAME, accumulate=True, seed=7)

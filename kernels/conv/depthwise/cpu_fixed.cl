@@ -1,14 +1,16 @@
-// Depthwise convolution of small planes on CPU devices, straight from memory: all sizes of a plane are known to the
-// compiler, and a row of results is NV vectors of VL lanes, of which the last overlaps, or one that is longer than it.
+// Depthwise convolution of planes of one size on CPU devices, straight from memory: all sizes of a plane are known to
+// the compiler, and a row of results is NV vectors of VL lanes, of which the last overlaps, or one that is longer.
 //
 // source (batch, channels / shared, IH, IW)   weights (channels, KH, KW)   target (batch, channels, OH, OW)
 //
 // Forward, and backward data at stride 1, which is forward with weights in the opposite order (FLIP) and other padding.
-// Result (u, v) meets tap (i, j) at row u * SH + BH + i, column v * SW + BW + j * DW. R rows of results are summed side
-// by side and share the vectors they load; lanes of other rows are masked. Blocks of R rows follow one another, the
-// last of them overlaps. Where a vector is longer than a row, what lies after the row's end belongs to rows and planes
-// that the same work-item stores later. Where it does not, and where a load would leave the tensor, elements are used
-// instead. Each work-group is one work-item.
+// Result (u, v) meets tap (i, j) at row u * SH + BH + i * DH, column v * SW + BW + j * DW. R rows of results, which lie
+// DH apart, are summed side by side and share the vectors they load; lanes of other rows are masked. Blocks of R rows
+// follow one another, the last of them overlaps. Where a vector is longer than a row, what lies after the row's end
+// belongs to rows and planes that the same work-item stores later; DH is 1 then. Where it does not, and where a load
+// would leave the tensor, elements are used instead. Each work-group is one work-item.
+//
+// PAST_CACHES  target is too large to be found in a cache again: rows of whole vectors are stored past them
 //
 // Vectors of 16 bits are converted at each tap, next to the products. Where a row is one vector, a plane is converted
 // once, into private memory with room around it. Not so of bfloat16, two neighbours of which are the halves of a number
@@ -35,11 +37,12 @@
 #define OF_LINE const real
 #endif
 #include "conv/depthwise/cpu_lines.cl"
+#include "conv/past_caches.cl"
 
 #define TAPS (KH * KW)
-// Inlined, a block's first row is a constant. With many taps the compiler would then spill a vector for each weight,
-// and loading these takes longer than asking for each line.
-#if TAPS <= 9
+// Inlined, a block's first row is a constant. With many taps of a converted plane or of pairs, compilers may then spill
+// a vector for each weight, and loading these takes longer than asking for each line.
+#if TAPS <= 9 || !(defined(CONVERTED) || PAIRS)
 #define PLACED inline __attribute__((always_inline))
 #else
 #define PLACED __attribute__((noinline))
@@ -53,19 +56,29 @@
 #define ROW (JOINED * OW)  // results of a row, or of rows that are joined
 #define NV ((ROW + WIDE - 1) / WIDE)
 #define LAST_V (ROW > WIDE ? ROW - WIDE : 0)  // where the last vector of a row begins
+// Lines that the next block is the first to read, and its results, are asked for where each vector of this one is
+// summed. In rows of one vector these are few lines, which prefetchers foresee.
+#if OW > VL
+#define ASK_AHEAD(from, to, past)                                                                     \
+    _Pragma("unroll") for (int k = 0; k < R * SH; k++) _Pragma("unroll") for (int q = 0; q < SW; q++) \
+        PREFETCH((from) + ((LINES + k) * DH * IW + q * VL));                                          \
+    _Pragma("unroll") for (int k = R; !past && k < 2 * R; k++) PREFETCH_TO_WRITE((to) + k * DH * OW);
+#else
+#define ASK_AHEAD(from, to, past)
+#endif
 // Adds the products of line r of a block, vector j, to the rows that it meets.
 #define ADD_TO_ROWS(r, j, value)                                                                       \
     _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k * SH >= 0 && (r) - k * SH < KH) sum[k] = \
-        fma(MASKED(value, masks[j]), (realv)(weights[((r) - k * SH) * KW + (j)]), sum[k]);
-#define ADD_LINE(r)                                                  \
-    if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) { \
-        OF_LINE *line = from + (r) * IW;                             \
-        _Pragma("unroll") for (int j = 0; j < KW; j += 2) {          \
-            realv a, b = 0;                                          \
-            LOAD_PAIR(line, j, a, b)                                 \
-            ADD_TO_ROWS(r, j, a)                                     \
-            if (j + 1 < KW) ADD_TO_ROWS(r, j + 1, b)                 \
-        }                                                            \
+        fma(inner ? value : MASKED(value, masks[j]), (realv)(weights[((r) - k * SH) * KW + (j)]), sum[k]);
+#define ADD_LINE(r)                                                            \
+    if ((r) < LINES && (middle || (h + (r) * DH >= 0 && h + (r) * DH < IH))) { \
+        OF_LINE *line = from + (r) * DH * IW;                                  \
+        _Pragma("unroll") for (int j = 0; j < KW; j += 2) {                    \
+            realv a, b = 0;                                                    \
+            LOAD_PAIR(line, j, a, b)                                           \
+            ADD_TO_ROWS(r, j, a)                                               \
+            if (j + 1 < KW) ADD_TO_ROWS(r, j + 1, b)                           \
+        }                                                                      \
     }
 
 // Results of a row, `apart` from each other, with all checks, where loads of vectors would leave the tensor.
@@ -77,10 +90,11 @@ __attribute__((noinline)) realv sum_row(global const stored *plane, global const
         const int h = (u + further) * SH + BH, column = (place - further * OW) * SW + BW;
         row[l] = start;
         for (int i = 0; i < KH; i++) {
-            if (h + i < 0 || h + i >= IH) continue;
+            const int y = h + i * DH;
+            if (y < 0 || y >= IH) continue;
             for (int j = 0; j < KW; j++) {
                 const int c = column + j * DW, t = i * KW + j;
-                if (c >= 0 && c < IW) row[l] = fma(LOAD(plane, (h + i) * IW + c), LOAD(filter, WEIGHT(t)), row[l]);
+                if (c >= 0 && c < IW) row[l] = fma(LOAD(plane, y * IW + c), LOAD(filter, WEIGHT(t)), row[l]);
             }
         }
     }
@@ -174,13 +188,14 @@ maskv line_inside(const intv further, const int h) { return TO_MASK((further + h
 // As the other one.
 PLACED void sum_block(global const stored *plane, global const stored *lines, const long before, const long after,
                       global const stored *filter, const real *weights, global stored *to, const int u0,
-                      const int again, const bool middle, const long room, const real start, const int accumulate,
-                      const int channel, const int n TAKE_EPILOGUE) {
+                      const int again, const bool middle, const bool inner, const long room, const real start,
+                      const int accumulate, const bool past, const int channel, const int n TAKE_EPILOGUE) {
     const int h = u0 + BH;
     const int v = min(n * WIDE, LAST_V), column = v + BW, low = max(h, 1 - JOINED) * IW + column;
     const int high = (min(h + LINES, IH) - 1) * IW + column + KW - 1 + WIDE;
     global const stored *from = lines + (h * IW + column);
     realv even[R], odd[R];
+    ASK_AHEAD(from - BW, to + (u0 * OW + v), false)
     maskv masks[2][KW];
 #pragma unroll
     for (int j = 0; j < KW; j++) {
@@ -228,28 +243,29 @@ PLACED void sum_block(global const stored *plane, global const stored *lines, co
 // `room` elements after the begin of this plane's. `lines`: the plane, or what it was converted to.
 PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long before, const long after,
                       global const stored *filter, const real *weights, global stored *to, const int u0,
-                      const int again, const bool middle, const long room, const real start, const int accumulate,
-                      const int channel, const int n TAKE_EPILOGUE) {
+                      const int again, const bool middle, const bool inner, const long room, const real start,
+                      const int accumulate, const bool past, const int channel, const int n TAKE_EPILOGUE) {
     const int dw = DW, h = u0 * SH + BH;
     const int v = min(n * VL, LAST_V);
     realv sum[R];
     const int column = v * SW + BW, low = max(h, 0) * IW + column;
-    const int high = (min(h + LINES, IH) - 1) * IW + column + (KW - 1) * DW + SW * VL;
+    const int high = min(h + (LINES - 1) * DH, IH - 1) * IW + column + (KW - 1) * DW + SW * VL;
     OF_LINE *from = lines + (h * IW + column);
     maskv masks[KW];
 #pragma unroll
     for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, IW) | TO_MASK(LANES + v >= OW);
+    ASK_AHEAD(from - BW, to + (u0 * OW + v), past)
     if (IS_LOADABLE(low, high)) {
 #pragma unroll
         for (int k = 0; k < R; k++) sum[k] = start;
         FOR_21_LINES(ADD_LINE)
     } else {
 #pragma unroll
-        for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k, v, 1, start);
+        for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k * DH, v, 1, start);
     }
 #pragma unroll
     for (int k = 0; k < R; k++) {
-        const int at = (u0 + k) * OW + v;
+        const int at = (u0 + k * DH) * OW + v;
         sum[k] = EPILOGUE_VECTOR(sum[k], channel, 0);
         if (accumulate && k < again) continue;
         if (OW < VL && at + VL > room) {
@@ -259,25 +275,35 @@ PLACED void sum_block(global const stored *plane, OF_LINE *lines, const long bef
         } else {
             const maskv mine = TO_MASK((LANES >= n * VL - v) & (LANES + v < OW));
             if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], mine);
-            VSTORE(to, at, sum[k]);
+            PUT_VECTOR(past, to, at, sum[k])
         }
     }
 }
 
 #endif
 
-// All vectors of a block. The first ones are no loop: compilers may leave it one, whose masks are not constants.
-#define SUM_VECTOR(u0, again, middle, n)                                                                              \
-    sum_block(from, lines, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), start, \
-              accumulate, channel, n PASS_EPILOGUE);
-#define SUM_BLOCK(u0, again, middle)                                  \
-    {                                                                 \
-        SUM_VECTOR(u0, again, middle, 0)                              \
-        if (NV > 1) SUM_VECTOR(u0, again, middle, 1)                  \
-        if (NV > 2) SUM_VECTOR(u0, again, middle, 2)                  \
-        if (NV > 3) SUM_VECTOR(u0, again, middle, 3)                  \
-        for (int n = 4; n < NV; n++) SUM_VECTOR(u0, again, middle, n) \
+// All vectors of a block. A few are no loop: compilers may leave it one, whose masks are not constants. Between the
+// first and the last one of many no lane is masked, unless the padding is wider than a vector.
+#define SUM_VECTOR(u0, again, middle, inner, n)                                                                       \
+    sum_block(from, lines, plane, all - plane, filter, weights, to, u0, again, middle, inner, (last - t) * (OH * OW), \
+              start, accumulate, past, channel, n PASS_EPILOGUE);
+#define NONE_MASKED (WIDE * SW + BW >= 0 && ((NV - 1) * WIDE - 1) * SW + BW + (KW - 1) * DW < IW)
+#if NV > (TAPS <= 9 ? 4 : 2)
+#define SUM_BLOCK(u0, again, middle)                                                   \
+    {                                                                                  \
+        SUM_VECTOR(u0, again, middle, false, 0)                                        \
+        for (int n = 1; n < NV - 1; n++) SUM_VECTOR(u0, again, middle, NONE_MASKED, n) \
+        SUM_VECTOR(u0, again, middle, false, NV - 1)                                   \
     }
+#else
+#define SUM_BLOCK(u0, again, middle)                        \
+    {                                                       \
+        SUM_VECTOR(u0, again, middle, false, 0)             \
+        if (NV > 1) SUM_VECTOR(u0, again, middle, false, 1) \
+        if (NV > 2) SUM_VECTOR(u0, again, middle, false, 2) \
+        if (NV > 3) SUM_VECTOR(u0, again, middle, false, 3) \
+    }
+#endif
 
 kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                             const int accumulate, const int batch, const int channels, const int shared,
@@ -285,6 +311,7 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
     OPEN_EPILOGUE
     const long targets = (long)batch * channels, all = targets / shared * (IH * IW);
     const long first = get_global_id(0) * (long)item_planes, last = min(first + item_planes, targets);
+    const bool past = GOES_PAST(OPEN(y), OW % VL == 0 && !accumulate);
     int channel = first % channels, left = shared - (int)(first % shared);
     long plane = first / shared * (IH * IW);
 #ifdef CONVERTED
@@ -307,9 +334,12 @@ kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), T
         real weights[TAPS];
 #pragma unroll
         for (int i = 0; i < TAPS; i++) weights[i] = LOAD(filter, WEIGHT(i));
-        SUM_BLOCK(0, 0, false)
-        for (int u0 = R; JOINED == 1 && u0 + R < OH; u0 += R) SUM_BLOCK(u0, 0, true)
-        if (OH > R * JOINED) SUM_BLOCK(OH - R, (OH + R - 1) / R * R - OH, false)
+        for (int d = 0; d < DH; d++) {  // rows that lie DH apart share lines
+            const int rows = (OH - d + DH - 1) / DH;
+            SUM_BLOCK(d, 0, false)
+            for (int k = R; JOINED == 1 && k + R < rows; k += R) SUM_BLOCK(d + k * DH, 0, true)
+            if (rows > R * JOINED) SUM_BLOCK(d + (rows - R) * DH, (rows + R - 1) / R * R - rows, false)
+        }
         if (--left == 0) {
             left = shared;
             plane += IH * IW;

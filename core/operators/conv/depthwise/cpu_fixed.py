@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, planes_per_item
+from clgraft.core.operators.conv.depthwise.cpu_rows import L1_BYTES, past_from
+from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
+from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, ints
 from clgraft.core.planning.pairs import flush_defines
 from clgraft.core.problem import ceil_div
@@ -23,9 +25,7 @@ FILE = "conv/depthwise/cpu_fixed.cl"
 MOST_TAPS, MOST_TAPS_H = 25, 7  # most taps that are unrolled, and most of a column
 MOST_TAPS_OF_PAIRS = 5  # of a column, where numbers are read by twos: their blocks have fewer rows
 LEAST_LANES = 4  # lanes of the shortest vectors
-MOST_VECTORS = 4  # vectors of a row, of the device's lanes
-ROWS = 8  # rows of results that share their loads, at most; half of them with 16 registers
-MOST_BYTES = 32 * 1024  # bytes of a plane and its results, which stay in a core's L1 cache
+ROWS = 8  # rows of results that share their loads, at most; half of them with 16 registers, or in large planes
 # Heights and widths that nets make of images of usual sizes, by halving them; those of Inception, without padding, too.
 IMAGES = (28, 32, 128, 160, 192, 224, 256, 299, 320, 384, 448, 512)
 USUAL = frozenset(ceil_div(size, 2**halves) for size in IMAGES for halves in range(7)) | {17, 35}
@@ -74,17 +74,16 @@ def plan(
     if height.taps * width.taps > MOST_TAPS or height.taps > MOST_TAPS_H:
         raise Declined(f"{height.taps} x {width.taps} taps are too many to unroll")
     strides = (height.stride, width.stride)
-    if max(strides) > 2 or (max(strides) == 2 and width.step > 1) or height.step > 1:
-        raise Declined("serves strides of 1 and 2, and dilation of rows alone at stride 1")
+    if max(strides) > 2 or (max(strides) == 2 and max(height.step, width.step) > 1):
+        raise Declined("serves strides of 1, or of 2 without dilation")
     most = vector_lanes(planner.device, problem.dtype)
-    if width.size > MOST_VECTORS * most:
-        raise Declined(f"serves rows that fit {MOST_VECTORS} vectors of {most}, got {width.size}")
     channels = problem.out_channels if forward else problem.in_channels
     size, planes = arithmetic_bytes(problem.dtype), problem.batch * channels
     plane_bytes = (height.source * width.source + height.size * width.size) * size
-    if plane_bytes > MOST_BYTES:
-        raise Declined(f"serves planes that stay in the L1 cache, got {plane_bytes} bytes of source and target")
-    at_once = ROWS if has_32_registers(planner.device) else ROWS // 2
+    large = plane_bytes > L1_BYTES
+    at_once = ROWS if has_32_registers(planner.device) and not large else ROWS // 2
+    if large:
+        _expect_in_order(height, width, at_once, size, planes, planner)
     chosen = {"lanes": lanes_of_rows(width.size, most), "rows": at_once}
     # in pairs, one by one, rows that fit a vector would leave more of it empty than they save
     pairs, joined = in_pairs(problem, height, width), 1
@@ -99,6 +98,8 @@ def plan(
     lanes, rows = chosen.pop("lanes"), chosen.pop("rows")
     if chosen or lanes not in (LEAST_LANES, most // 2, most) or not 1 <= rows <= ROWS:
         raise Declined(f"got settings {settings}, expected lanes of {most // 2} or {most} and rows up to {ROWS}")
+    if height.step > 1 and lanes > width.size:  # what a longer vector leaves after its row's end would stay there
+        raise Declined(f"serves dilated rows of at least {lanes} elements")
     defines: dict[str, int | str] = {
         **{
             "VL": lanes,
@@ -107,8 +108,10 @@ def plan(
             "KW": width.taps,
             "FLIP": int(not forward),
         },
-        **{"SH": height.stride, "SW": width.stride, "DW": width.step, "BH": height.begin, "BW": width.begin},
+        **{"SH": height.stride, "SW": width.stride, "DH": height.step, "DW": width.step},
+        **{"BH": height.begin, "BW": width.begin},
         **({"PAIRS": 1, "JOINED": joined} if pairs else {}),
+        **({} if pairs or width.size % lanes else past_caches(planner, problem, lanes, past_from(planner.device))),
         **flush_defines(problem.dtype, planner.device),
         **{"IH": height.source, "IW": width.source, "OH": height.size, "OW": width.size},
         **epilogue_defines(epilogue),
@@ -130,9 +133,26 @@ def plan(
     return Launches((launch,))
 
 
+def _expect_in_order(height: PlaneAxis, width: PlaneAxis, rows: int, size: int, planes: int, planner: Planner) -> None:
+    """Check that planes larger than the L1 cache are read once, in the order of memory, and occupy all cores.
+
+    Raises
+    ------
+    Declined
+        If rows lie a dilation apart, a block's lines do not stay in the L1 cache, or there are few planes.
+    """
+    if height.step > 1:
+        raise Declined("serves dilated rows of planes that stay in the L1 cache")
+    lines = (rows - 1) * height.stride + height.taps
+    if (lines * width.source + rows * width.size) * size > L1_BYTES:
+        raise Declined(f"serves blocks whose lines stay in the L1 cache, got {lines} of {width.source} elements")
+    if planes < planner.device.compute_units * ITEMS_PER_UNIT:
+        raise Declined(f"does not cut planes into tiles, which {planes} of them have to be")
+
+
 def in_pairs(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> bool:
     """Return whether neighbours are read as the halves of one number: two vectors then share their conversions."""
-    strides = height.stride, width.stride, width.step
+    strides = height.stride, width.stride, height.step * width.step
     taps = height.taps <= MOST_TAPS_OF_PAIRS and width.taps > 1 and width.taps % 2 == 1
     return problem.dtype == "bfloat16" and strides == (1, 1, 1) and taps
 
@@ -153,12 +173,20 @@ def lanes_of_rows(width: int, most: int) -> int:
 
 
 def rows_of_block(height: PlaneAxis, most: int) -> int:
-    """Return the rows of a block, of blocks of which only the first and the last meet rows outside of the plane."""
-    for rows in range(ceil_div(height.size, ceil_div(height.size, most)), 0, -1):
-        blocks = ceil_div(height.size, rows)
-        second, before_last = rows, (blocks - 1) * rows - 1  # rows: the first and the last one of the blocks between
-        above = second * height.stride < height.pad
-        below = before_last * height.stride - height.pad + height.taps > height.source
-        if blocks <= 2 or not (above or below):
+    """Return the rows of a block, of blocks of which only the first and the last meet rows outside of the plane.
+
+    Rows that lie a dilation apart are in blocks of their own.
+    """
+    step = height.step
+    counts = {ceil_div(height.size - d, step): d for d in range(step)}  # of rows, and the last ones that are so many
+    equal = ceil_div(max(counts), ceil_div(max(counts), most))  # blocks of about as many rows
+    for rows in range(min(equal, *counts), 0, -1):
+        above = rows * step * height.stride < height.pad  # the second block's first row
+        for count, d in counts.items():
+            blocks = ceil_div(count, rows)
+            before_last = (d + ((blocks - 1) * rows - 1) * step) * height.stride - height.pad
+            if blocks > 2 and (above or before_last + (height.taps - 1) * step >= height.source):
+                break
+        else:
             return rows
     raise Declined("serves padding that the first and the last rows meet alone")
