@@ -21,12 +21,12 @@ def bind(problem: Problem) -> Callable[[], None]:
     arrays = problem.sample(np.random.default_rng(5))
     for argument in plan.arguments:
         arrays.setdefault(argument.name, np.zeros(argument.shape, argument.dtype))
-    bound = [core.Buffer(arrays[a.name].ctypes.data, a.nbytes, a.dtype) for a in plan.arguments]
+    bound = plan.bind([core.Buffer(arrays[a.name].ctypes.data, a.nbytes, a.dtype) for a in plan.arguments])
     values = problem.trial_scalars()
     scalars = [values[name] for name in plan.scalars]
 
     def run() -> None:
         assert arrays  # the buffers are addresses: this keeps their memory
-        plan.execute(bound, scalars)
+        plan.run_bound(bound, scalars)
 
     return run

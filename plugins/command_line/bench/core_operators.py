@@ -25,8 +25,8 @@ def bind(problem: Problem, arrays: dict[str, Any], scalars: tuple[float, ...] = 
         if argument.name not in arrays:
             zeros = aligned(np.zeros(argument.shape, argument.dtype))
             arrays[argument.name] = to_device(zeros) if on_device else zeros
-    bound = [_buffer(arrays[a.name], a) for a in plan.arguments]
-    return lambda: plan.execute(bound, scalars)
+    bound = plan.bind([_buffer(arrays[a.name], a) for a in plan.arguments])  # once, as adapters do
+    return lambda: plan.run_bound(bound, scalars)
 
 
 def to_device(array: np.ndarray) -> Any:
