@@ -213,6 +213,32 @@ def test_windows_gpu_in_all_directions(kind: str, line: str) -> None:
             check_everywhere(context.plan(problem, "windows_gpu"), problem)
 
 
+# one to eight vectors of 2 to 16 lanes, with and without a last one that overlaps; work-items of many planes, of which
+# the last one has fewer than a vector's lanes, and fewer planes than lanes in all
+SMALL_WHOLE_PLANES = [
+    "average n3 c113 ih7 iw7 kh7 kw7",
+    "average n1 c5 ih7 iw7 kh7 kw7",
+    "sum n1 c16 ih4 iw4 kh4 kw4",
+    "lp2 n1 c131 ih8 iw8 kh8 kw8",
+    "max n7 c111 ih3 iw11 kh3 kw11",
+    "max f16 n2 c37 ih10 iw12 kh10 kw12",
+    "average bf16 n1 c523 ih4 iw5 kh4 kw5",
+    "lp3 f64 n3 c43 ih1 iw29 kh1 kw29",
+    "average n1 c67 ih2 iw3 kh2 kw3",
+    "sum n1 c35 ih8 iw16 kh8 kw16",
+]
+
+
+@pytest.mark.parametrize("machine", ["narrow vectors, many cores", "vectors of 8", "vectors of 16"])
+@pytest.mark.parametrize("line", SMALL_WHOLE_PLANES)
+def test_small_whole_planes(line: str, machine: str) -> None:
+    """Several are joined at once, and the last ones of a work-item again with planes in front of them."""
+    with planning_for(machine) as context:
+        for direction in ("forward", "forward_argmax") if line.startswith("max") else ("forward",):
+            problem = parse(f"pool {line}", direction)
+            check_everywhere(context.plan(problem, "whole"), problem)
+
+
 WHOLE_ON_GPUS = [
     "average f16 n3 c45 ih7 iw7 kh7 kw7",
     "max f16 n2 c35 ih7 iw7 kh7 kw7",

@@ -26,6 +26,7 @@ LANE_PIXELS = 8  # of a work-item there, at least
 STAGED_PIXELS = 256  # of planes that a work-group brings to local memory, at most
 STAGED_LANE = 16  # elements of a work-item there, about
 SPREAD = (4, 8)  # elements of a work-item that writes its planes' gradients, and in 16 bits
+VECTORS = 8  # of a CPU's, that a small plane has at most: each number of them is a program
 LARGEST = 2**31 - 1
 
 
@@ -87,6 +88,8 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     widest = planner.device.vector_width // (2 if problem.dtype == "float64" else 1)
     lanes = max(2, min(widest, 1 << (pixels.bit_length() - 1)))
     macros.update(VL=lanes, BACKWARD=int(direction == "backward"))
+    if direction == "forward" and lanes <= pixels <= VECTORS * lanes:
+        macros["VECTORS"] = ceil_div(pixels, lanes)
     kernel = planner.kernel("pooling/whole.cl", f"pool_whole_{direction}", macros, problem.dtype)
     share = planes // (planner.device.compute_units * ITEMS_PER_UNIT)
     item_planes = max(1, share, min(planes, ITEM_ELEMENTS // pixels))
