@@ -8,6 +8,7 @@
 //                       GPUs (more: pointwise/gpu.cl)
 //
 // The kernel wanted is named by a macro, POINTWISE_VECTORS and so on.
+#include "common/prefetch.cl"
 #include "pointwise/value.cl"
 
 // Row offsets of the inputs.
@@ -25,6 +26,14 @@
     VALUE x##n = held_##n; \
     if (stride_##n##_inner) x##n = VLOAD_##kind(xs##n, from_##n + column);
 #define FETCH(n, kind, unit) FETCH_##unit(n, kind)
+// What comes AHEAD bytes later in the same row, asked for: functions of many instructions leave a core too few loads on
+// their way.
+#define AHEAD 1024
+#define ASK_0(n)
+#define ASK_1(n) PREFETCH(xs##n + from_##n + column + AHEAD / sizeof(*xs##n));
+#define ASK_2(n) \
+    if (stride_##n##_inner) ASK_1(n)
+#define ASK(n, kind, unit) ASK_##unit(n)
 #define COUNT_WALKED(n, kind, unit) (stride_##n##_inner != 0) +
 #define DECLARE_LAST(n, kind) VALUE last_##n;
 #define BLEND_VECTOR(n, kind)                      \
@@ -42,8 +51,10 @@
     } else if (wanted_##n) {                                   \
         VSTORE_##kind(ys##n, to + column, y##n);               \
     }
+#define ASK_TO_WRITE(n, kind)
 #else
 #define ALIGN(n, kind)
+#define ASK_TO_WRITE(n, kind) PREFETCH_TO_WRITE(ys##n + to + column + AHEAD / sizeof(*ys##n));
 #define WRITE(n, kind) \
     if (wanted_##n) VSTORE_##kind(ys##n, to + column, y##n);
 #endif
@@ -61,6 +72,8 @@
         OUTPUTS(KEEP_LAST)                                         \
     }                                                              \
     for (ulong column = begin; column + VL <= end; column += VL) { \
+        READ(ASK)                                                  \
+        OUTPUTS(ASK_TO_WRITE)                                      \
         READ(FETCH)                                                \
         OUTPUTS(DECLARE_OUTPUT)                                    \
         BODY                                                       \

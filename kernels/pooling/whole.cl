@@ -74,8 +74,8 @@ real first_place(global const stored *plane, const long pixels, const real resul
 #ifdef VECTORS
 // Small planes, VL at once: their lanes are joined together, which takes a fourth of the instructions.
 
-// Joins the lanes of vectors in the order of JOIN_LANES: lane p of the result is what those of parts[p] join to. Vectors
-// of half of the planes become one with those of the other half, whose elements then stand next to theirs.
+// Joins the lanes of vectors in the order of JOIN_LANES: lane p of the result is what those of parts[p] join to.
+// Vectors of half of the planes become one with those of the other half, whose elements then stand next to theirs.
 #define JOIN_HALVES(count)                              \
     _Pragma("unroll") for (int p = 0; p < count; p++) { \
         realv low, high;                                \
