@@ -16,6 +16,7 @@ from clgraft.core.runtime.toolchains.pairs import pair_probes
 from clgraft.core.session.context import Context
 from tests.core.every_run import Check
 from tests.core.guarded_memory import check_within_pages
+from tests.core.pair_contexts import emulated_pairs
 from tests.core.small_numbers import expect_zeros_for_small_numbers
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
@@ -44,9 +45,7 @@ DENSE = ("dense forward bf16 n40 i70 o33 b1", "dense backward_data bf16 n11 i30 
 @pytest.fixture(scope="module")
 def emulated() -> Context:
     """A context that computes in pairs by float32 arithmetic."""
-    context = Context.on(None)
-    context.device = replace(context.device, has_pair_products=True, has_slow_pairs=False, matrix_units=())
-    return context
+    return emulated_pairs()
 
 
 @pytest.fixture(scope="module")
