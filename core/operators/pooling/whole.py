@@ -26,6 +26,8 @@ LANE_PIXELS = 8  # of a work-item there, at least
 STAGED_PIXELS = 256  # of planes that a work-group brings to local memory, at most
 STAGED_LANE = 16  # elements of a work-item there, about
 SPREAD = (4, 8)  # elements of a work-item that writes its planes' gradients, and in 16 bits
+SHORT_ITEMS = 2  # work-items per core for gradients of planes of up to SHORT_BYTES for each core
+SHORT_BYTES = 2**22
 VECTORS = 8  # of a CPU's, that a small plane has at most: each number of them is a program
 LARGEST = 2**31 - 1
 
@@ -91,7 +93,9 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     if direction == "forward" and lanes <= pixels <= VECTORS * lanes:
         macros["VECTORS"] = ceil_div(pixels, lanes)
     kernel = planner.kernel("pooling/whole.cl", f"pool_whole_{direction}", macros, problem.dtype)
-    share = planes // (planner.device.compute_units * ITEMS_PER_UNIT)
+    units = planner.device.compute_units
+    short = direction == "backward" and planes * pixels * arithmetic_bytes(problem.dtype) <= SHORT_BYTES * units
+    share = planes // (units * (SHORT_ITEMS if short else ITEMS_PER_UNIT))
     item_planes = max(1, share, min(planes, ITEM_ELEMENTS // pixels))
     arguments += [Constant(np.int64(v)) for v in (planes, item_planes, pixels, divisor)]
     return Launches((Launch(kernel, (ceil_div(planes, item_planes),), (1,), tuple(arguments), outputs(problem)),))
