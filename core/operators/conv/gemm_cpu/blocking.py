@@ -21,6 +21,7 @@ RUN_INTS = 6  # the kernels' RUN_FIELDS
 PLAIN_BYTES = 320 * 1024
 # a core's L2 cache: lines a multiple of a power of two apart share the sets that it has for one of that many bytes
 SETS_BYTES = 1024 * 1024
+FAR_PLANE = 2048  # bytes of an image's plane from which on the next row of a panel is far from the last one
 LEAST_STEPS = 192  # fewer in a part cost more than weights that leave that cache
 
 
@@ -64,6 +65,11 @@ class ProductWork:
     def steps(self) -> int:
         """Steps of the products of a row tile and a tile of pixels."""
         return self.depth
+
+    @property
+    def plane_bytes(self) -> int:
+        """Bytes of a channel of an image."""
+        return self.grid.pixels // max(self.grid.batch, 1) * self.size
 
     @property
     def sums(self) -> int:
@@ -161,6 +167,8 @@ def _item_cycles(work: ProductWork, tile: RegisterTile, b: Blocking, tiles: floa
     fill = COSTS["strided_fill" if work.grid.one_tap and not in_place else "fill"]
     visible = COSTS["visible_fill"] if in_place else 1
     panel = (work.row_size(tile) * work.rows / tile.lanes * tiles * fill + COSTS["tile"] * b.tiles) * visible
+    if in_place and b.tiles * tile.columns * work.size < work.plane_bytes >= FAR_PLANE:
+        panel += COSTS["row"] * work.rows
     row_bytes = work.steps * tile.rows * work.size
     weights = row_bytes / (work.far_bytes if work.m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
     products = work.steps * tile.rows * tile.vectors / work.fmas
